@@ -97,23 +97,23 @@ CallsOf = Callable[..., AbstractContextManager[list[Call]]]
 @pytest.fixture
 def calls_of() -> CallsOf:
     """For tests of how much is worked out: `with calls_of(function) as calls` has the calls in their order."""
-    return _calls_of
+    return _recorded_calls
 
 
 @contextmanager
-def _calls_of(*functions: FunctionType) -> Iterator[list[Call]]:
+def _recorded_calls(*functions: FunctionType) -> Iterator[list[Call]]:
     """Sees calls as a profiler does, so nothing is replaced: in this thread and in those that begin meanwhile.
 
     What waits or yields is seen again each time that it goes on.
     """
     codes, calls, before = {function.__code__ for function in functions}, list[Call](), sys.getprofile()
 
-    def look(frame: FrameType, event: str, _: object) -> None:
+    def note_call(frame: FrameType, event: str, _: object) -> None:
         if event == "call" and frame.f_code in codes:
             calls.append(Call(frame.f_code, frame.f_locals))
 
-    threading.setprofile(look)
-    sys.setprofile(look)
+    threading.setprofile(note_call)
+    sys.setprofile(note_call)
     try:
         yield calls
     finally:

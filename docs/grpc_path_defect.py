@@ -11,22 +11,22 @@ import grpc
 from grpc import aio
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+def http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
-def request(path: bytes) -> bytes:
+def connection_bytes(path: bytes) -> bytes:
     fields = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"x")]
     fields += [(b"te", b"trailers"), (b"content-type", b"application/grpc")]
     block = b"".join(b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in fields)
-    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"") + frame(1, 5, 1, block)
+    return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2_frame(4, 0, 0, b"") + http2_frame(1, 5, 1, block)
 
 
 async def echo(data: bytes, _: object) -> bytes:
     return data
 
 
-async def ask(port: int) -> str:
+async def call_echo(port: int) -> str:
     async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         try:
             await channel.unary_unary("/a.B/Echo")(b"x", timeout=2)
@@ -42,12 +42,12 @@ async def main() -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("a.B", handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    sys.stdout.write(f"before: {await ask(port)}\n")
+    sys.stdout.write(f"before: {await call_echo(port)}\n")
     _, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(request(b"/\xff"))
+    writer.write(connection_bytes(b"/\xff"))
     await writer.drain()
     await asyncio.sleep(1)
-    sys.stdout.write(f"after: {await ask(port)}\n")
+    sys.stdout.write(f"after: {await call_echo(port)}\n")
     writer.close()
     await server.stop(None)
 

@@ -58,15 +58,15 @@ class Role:
     transactions: tuple[str, ...] = ()
 
 
-def roles() -> tuple[Role, ...]:
+def fleet_roles() -> tuple[Role, ...]:
     """Of those who come and go with the fleet, in the order of the file."""
     everything = tuple(topic.name for topic in TOPICS)
     anyones = tuple(topic.name for topic in TOPICS if ANYONE in topic.emitters)
-    services = tuple(_service(name) for name in CLAIM_TOPIC_BY_SERVICE)
+    services = tuple(_service_role(name) for name in CLAIM_TOPIC_BY_SERVICE)
     return (*services, Role(CLI, everything, ()), Role(PUBLISHER, (FLEET.name,), anyones))
 
 
-def _service(name: str) -> Role:
+def _service_role(name: str) -> Role:
     """A service whose turn is in a committed topic stands by and writes in transactions; others share the clusters."""
     reads = tuple(topic.name for topic in TOPICS if name in topic.readers)
     writes = tuple(topic.name for topic in TOPICS if name in topic.emitters or EVERY_READER in topic.emitters)
@@ -76,29 +76,33 @@ def _service(name: str) -> Role:
     return Role(name, reads, writes, (cluster_group("${FLEET}", name),))
 
 
-def page() -> str:
-    found = roles()
+def page_text() -> str:
+    found = fleet_roles()
     maker = Role(MAKER, (FLEET.name,), (FLEET.name,), (), ("${PREFIX}" + TOPICS_TRANSACTIONS,))
     everyone = " ".join(role.name for role in found)
     parts = [
         HEADER,
         f"# {MAKER}: {MEANINGS[MAKER]}",
-        _allow(MAKER, "--operation", "Create", "--operation", "DescribeConfigs", *ALL_TOPICS),
-        *_rights(maker),
-        _allow(MAKER, "--operation", "Describe", *ALL_TOPICS),
+        _allow_command(MAKER, "--operation", "Create", "--operation", "DescribeConfigs", *ALL_TOPICS),
+        *_allow_commands(maker),
+        _allow_command(MAKER, "--operation", "Describe", *ALL_TOPICS),
         BREAK,
         "# Which topics there are, and where they end: whoever opens the log looks whether it is whole.",
-        _allow(everyone, "--operation", "Describe", *ALL_TOPICS),
+        _allow_command(everyone, "--operation", "Describe", *ALL_TOPICS),
     ]
     for role in found:
-        parts += ["", f"# {role.name}{': ' + MEANINGS[role.name] if role.name in MEANINGS else ''}", *_rights(role)]
+        parts += [
+            "",
+            f"# {role.name}{': ' + MEANINGS[role.name] if role.name in MEANINGS else ''}",
+            *_allow_commands(role),
+        ]
         if role.name == CLI:
-            parts.append(_allow(CLI, "--operation", "DescribeConfigs", *ALL_TOPICS))
+            parts.append(_allow_command(CLI, "--operation", "DescribeConfigs", *ALL_TOPICS))
             parts.append(f"allow {CLI} --operation Describe --cluster")
     return "\n".join(parts)
 
 
-def _rights(role: Role) -> Iterator[str]:
+def _allow_commands(role: Role) -> Iterator[str]:
     for operation, kind, names in (
         ("Read", "--topic", tuple("${PREFIX}" + name for name in role.reads)),
         ("Write", "--topic", tuple("${PREFIX}" + name for name in role.writes)),
@@ -106,13 +110,15 @@ def _rights(role: Role) -> Iterator[str]:
         ("Write", "--transactional-id", role.transactions),
     ):
         if names:
-            yield _allow(role.name, "--operation", operation, *(word for name in names for word in (kind, name)))
+            yield _allow_command(
+                role.name, "--operation", operation, *(word for name in names for word in (kind, name))
+            )
 
 
-def _allow(roles: str, *words: str) -> str:
+def _allow_command(roles: str, *words: str) -> str:
     """One command, broken between an option and the next."""
     pairs = zip(words[::2], words[1::2], strict=True)
-    parts = [f"allow {shlex.quote(roles)}", *(f"{option} {_quoted(value)}" for option, value in pairs)]
+    parts = [f"allow {shlex.quote(roles)}", *(f"{option} {_shell_quoted(value)}" for option, value in pairs)]
     lines = [parts[0]]
     for part in parts[1:]:
         if len(lines[-1]) + 1 + len(part) > WIDTH:
@@ -122,5 +128,5 @@ def _allow(roles: str, *words: str) -> str:
     return " \\\n".join(lines)
 
 
-def _quoted(value: str) -> str:
+def _shell_quoted(value: str) -> str:
     return f'"{value}"' if "$" in value else shlex.quote(value)

@@ -59,9 +59,11 @@ SCALARS: dict[int, Json] = {
 }
 
 
-def document() -> Json:
+def asyncapi_document() -> Json:
     messages = dict.fromkeys(event for topic in TOPICS for event in EVENTS_BY_TOPIC[topic.name])
-    descriptors = list(_with_nested([events_pb2.DESCRIPTOR.message_types_by_name[one.__name__] for one in messages]))
+    descriptors = list(
+        _messages_with_nested([events_pb2.DESCRIPTOR.message_types_by_name[one.__name__] for one in messages])
+    )
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -81,23 +83,23 @@ def document() -> Json:
                 "variables": {"bootstrap": {"default": "127.0.0.1:9092", "description": "SPILLWAY_KAFKA_BOOTSTRAP"}},
             }
         },
-        "channels": {_short(topic): _channel(topic) for topic in TOPICS},
-        "operations": {name: one for topic in TOPICS for name, one in _operations(topic)},
+        "channels": {_channel_name(topic): _channel_object(topic) for topic in TOPICS},
+        "operations": {name: one for topic in TOPICS for name, one in _named_operations(topic)},
         "components": {
-            "messages": {event.__name__: _message(event) for event in messages},
-            "messageTraits": {"record": {"headers": _headers()}},
-            "schemas": {one.full_name.removeprefix("spillway.v1."): _schema(one) for one in descriptors},
+            "messages": {event.__name__: _message_object(event) for event in messages},
+            "messageTraits": {"record": {"headers": _headers_schema()}},
+            "schemas": {one.full_name.removeprefix("spillway.v1."): _message_schema(one) for one in descriptors},
         },
     }
 
 
-def _short(topic: Topic) -> str:
+def _channel_name(topic: Topic) -> str:
     """A name that AsyncAPI takes as a key: no dots."""
     return topic.name.removeprefix("spillway.").removesuffix(".v1").replace(".", "-")
 
 
-def _channel(topic: Topic) -> Json:
-    kept = "the last record of each key is kept" if topic.compacted else "records are kept for a time"
+def _channel_object(topic: Topic) -> Json:
+    kept = "the last record of each key is kept" if topic.is_compacted else "records are kept for a time"
     configs = configs_of(topic, TopicSettings())
     configuration: Json = {"cleanup.policy": configs["cleanup.policy"].split(",")}
     configuration |= {name: int(configs[name]) for name in ("retention.ms", "max.message.bytes") if name in configs}
@@ -112,50 +114,50 @@ def _channel(topic: Topic) -> Json:
     }
 
 
-def _operations(topic: Topic) -> Iterator[tuple[str, Json]]:
+def _named_operations(topic: Topic) -> Iterator[tuple[str, Json]]:
     """Who sends and who receives: from the platform's own side, so that anyone else receives what is sent."""
-    short = _short(topic)
+    short = _channel_name(topic)
     for action, verb, parties in (("send", "sends", topic.emitters), ("receive", "reads", topic.readers)):
         for party in parties:
             name = f"{party.replace(' ', '-')}-{verb}-{short}"
             yield name, {"action": action, "channel": {"$ref": f"#/channels/{short}"}, "tags": [{"name": party}]}
 
 
-def _message(event: type) -> Json:
+def _message_object(event: type) -> Json:
     summary, _, rest = (inspect.getdoc(event) or "").partition("\n")
     found: Json = {"name": f"spillway.v1.{event.__name__}", "title": event.__name__, "summary": summary}
     if rest:
         found["description"] = " ".join(rest.split())
     found["traits"] = [{"$ref": "#/components/messageTraits/record"}]
     found["payload"] = {"$ref": f"#/components/schemas/{event.__name__}"}
-    keys = " or ".join(f"`{key}`" for key in dict.fromkeys(_keys(event)))
+    keys = " or ".join(f"`{key}`" for key in dict.fromkeys(_key_forms(event)))
     found["bindings"] = {
         "kafka": {"key": {"type": "string", "description": keys}, "bindingVersion": KAFKA_BINDING},
     }
     return found
 
 
-def _keys(event: type) -> Iterator[str]:
+def _key_forms(event: type) -> Iterator[str]:
     """The forms of an event's keys: what its address is when each field is its own name in braces."""
     if event is not TurnTaken:
-        yield address_of_event(_named(event)).key
+        yield address_of_event(_event_with_field_names(event)).key
         return
     for service, topic in CLAIM_TOPIC_BY_SERVICE.items():
         cluster = "" if topic.scope == SCOPE_ONE else "{cluster}"
         yield address_of_event(TurnTaken(service, cluster, "{instance}")).key
 
 
-def _named(event: type) -> Any:
+def _event_with_field_names(event: type) -> Any:
     fields = {field.name: f"{{{field.name}}}" for field in dataclasses.fields(event)}
     return event(**fields)
 
 
-def _headers() -> Json:
+def _headers_schema() -> Json:
     properties = {name: {"type": "string", "description": text} for name, text in HEADERS.items()}
     return {"type": "object", "required": HEADERS_ALWAYS, "properties": properties}
 
 
-def _with_nested(messages: list[Descriptor]) -> Iterator[Descriptor]:
+def _messages_with_nested(messages: list[Descriptor]) -> Iterator[Descriptor]:
     """The messages and all that their fields have, each once."""
     waiting, seen = list(messages), set[str]()
     while waiting:
@@ -167,16 +169,16 @@ def _with_nested(messages: list[Descriptor]) -> Iterator[Descriptor]:
         waiting += [field.message_type for field in message.fields if field.message_type is not None]
 
 
-def _schema(message: Descriptor) -> Json:
+def _message_schema(message: Descriptor) -> Json:
     found: Json = {"type": "object"}
-    said = _said_of(message.name)
+    said = _message_description(message.name)
     if said:
         found["description"] = said
-    found["properties"] = {field.name: _field(field) for field in message.fields}
+    found["properties"] = {field.name: _field_schema(field) for field in message.fields}
     return found
 
 
-def _said_of(name: str) -> str:
+def _message_description(name: str) -> str:
     """What the Python class of a message says that is part of others; an event's message says it itself."""
     kinds = (getattr(module, name, None) for module in (model, events_scaling, events_lending))
     kind = next((one for one in kinds if one is not None and one not in EVENT_TYPES), None)
@@ -184,7 +186,7 @@ def _said_of(name: str) -> str:
     return "" if text.startswith(f"{name}(") else " ".join(text.split())
 
 
-def _field(field: FieldDescriptor) -> Json:
+def _field_schema(field: FieldDescriptor) -> Json:
     if field.message_type is not None:
         one: Json = {"$ref": f"#/components/schemas/{field.message_type.full_name.removeprefix('spillway.v1.')}"}
     elif field.enum_type is not None:
@@ -195,6 +197,6 @@ def _field(field: FieldDescriptor) -> Json:
     return {"type": "array", "items": one} if field.is_repeated else one
 
 
-def page() -> str:
-    text: str = yaml.safe_dump(document(), sort_keys=False, allow_unicode=True, width=120)
+def page_text() -> str:
+    text: str = yaml.safe_dump(asyncapi_document(), sort_keys=False, allow_unicode=True, width=120)
     return text.rstrip()

@@ -18,19 +18,19 @@ import make_slo_rules
 
 ROOT: Final = Path(__file__).parent.parent
 PAGES: Final[dict[str, Callable[[], str]]] = {
-    "README.md": make_readme.page,
-    "docs/events.md": make_events_page.page,
-    "docs/asyncapi.yaml": make_asyncapi.page,
-    "deploy/kafka/acls.sh": make_acls.page,
-    "docs/metrics.md": make_metrics_page.page,
-    "docs/modules.md": make_modules_page.page,
-    "deploy/observability/slo-rules.yaml": make_slo_rules.page,
-    **make_dashboards.pages(),
-    **make_rbac.pages(),
+    "README.md": make_readme.page_text,
+    "docs/events.md": make_events_page.page_text,
+    "docs/asyncapi.yaml": make_asyncapi.page_text,
+    "deploy/kafka/acls.sh": make_acls.page_text,
+    "docs/metrics.md": make_metrics_page.page_text,
+    "docs/modules.md": make_modules_page.page_text,
+    "deploy/observability/slo-rules.yaml": make_slo_rules.page_text,
+    **make_dashboards.page_maker_by_path(),
+    **make_rbac.page_maker_by_path(),
 }
 
 
-def old_pages() -> list[str]:
+def differences_of_old_pages() -> list[str]:
     """The differences between what is there and what would be written, of each that has any."""
     found = []
     for name, page in PAGES.items():
@@ -46,7 +46,7 @@ def old_pages() -> list[str]:
 
 def main(arguments: list[str]) -> int:
     if arguments == ["--check"]:
-        old = old_pages()
+        old = differences_of_old_pages()
         print("\n".join([*old, "old: make docs"] if old else ["all that is generated is current"]))
         return 1 if old else 0
     for name, page in PAGES.items():

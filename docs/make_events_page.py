@@ -33,14 +33,14 @@ DECIDES = {
 }
 
 
-def kept(topic: Topic) -> str:
-    if topic.compacted:
+def retention_text(topic: Topic) -> str:
+    if topic.is_compacted:
         return "last per key"
     hours = topic.retention_ms // 3_600_000
     return f"{hours // 24} d" if hours % 24 == 0 and hours > 24 else f"{hours} h"
 
 
-def topics_of(service: str) -> tuple[list[str], list[str]]:
+def topics_of_service(service: str) -> tuple[list[str], list[str]]:
     """The names of the topics that a service reads, and of those that it emits, without their prefix and version."""
     read = [topic for topic in TOPICS if service in topic.readers]
     emitted = [topic for topic in TOPICS if service in topic.emitter.replace(" and ", ", ").split(", ")]
@@ -50,14 +50,14 @@ def topics_of(service: str) -> tuple[list[str], list[str]]:
 
 def service_row(service: str) -> str:
     """What a service decides, reads and emits."""
-    names = (", ".join(f"`{name}`" for name in some) for some in topics_of(service))
+    names = (", ".join(f"`{name}`" for name in some) for some in topics_of_service(service))
     link = f"[{service}](../services/{service}/README.md)"
     return "| " + " | ".join((link, DECIDES[service], *names)) + " |"
 
 
-def row(topic: Topic) -> str:
+def topic_row(topic: Topic) -> str:
     names = ", ".join(event.__name__ for event in EVENTS_BY_TOPIC[topic.name])
-    cells = (f"`{topic.name}`", names, topic.scope, kept(topic), topic.emitter, ", ".join(topic.readers))
+    cells = (f"`{topic.name}`", names, topic.scope, retention_text(topic), topic.emitter, ", ".join(topic.readers))
     return "| " + " | ".join(cells) + " |"
 
 
@@ -69,25 +69,25 @@ def type_name(hint: object) -> str:
     )
 
 
-def section(event: type) -> str:
+def event_section(event: type) -> str:
     hints = typing.get_type_hints(event)
     fields = "\n".join(f"| `{field.name}` | `{type_name(hints[field.name])}` |" for field in dataclasses.fields(event))
     return f"## {event.__name__}\n\n{inspect.getdoc(event)}\n\n| field | type |\n|---|---|\n{fields}"
 
 
-def documented(event: type) -> bool:
+def has_own_docstring(event: type) -> bool:
     return not (inspect.getdoc(event) or "").startswith(f"{event.__name__}(")
 
 
-def page() -> str:
+def page_text() -> str:
     events = dict.fromkeys(event for topic in TOPICS for event in EVENTS_BY_TOPIC[topic.name])
     return "\n".join(
         [
             HEADER,
             *map(service_row, DECIDES),
             TOPICS_HEADER,
-            *map(row, TOPICS),
+            *map(topic_row, TOPICS),
             "",
-            *(section(event) + "\n" for event in events),
+            *(event_section(event) + "\n" for event in events),
         ]
     ).rstrip()

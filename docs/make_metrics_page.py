@@ -87,7 +87,7 @@ class Described:
     told_by: tuple[str, ...]
 
     @property
-    def series(self) -> tuple[str, ...]:
+    def series_names(self) -> tuple[str, ...]:
         """The names under which Prometheus has it."""
         return (
             tuple(f"{self.name}{end}" for end in ("_bucket", "_sum", "_count")) if self.is_histogram else (self.name,)
@@ -98,43 +98,45 @@ class Described:
         return self.kind == "histogram"
 
 
-def described() -> list[Described]:
+def described_metrics() -> list[Described]:
     """Every metric of ours that is registered, by section, in the order of their declaration."""
-    users = _users()
+    users = _users_by_constant()
     found = [
-        _described(getattr(module, constant), section, _told_by(constant, module, users))
+        _describe_metric(getattr(module, constant), section, _services_that_set(constant, module, users))
         for module, default in MODULES
-        for constant, section in _declared(module, default)
+        for constant, section in _declared_metrics(module, default)
     ]
     order = list(dict.fromkeys(one.section for one in found))
     return sorted(found, key=lambda one: order.index(one.section))
 
 
-def _declared(module: ModuleType, section: str) -> Iterator[tuple[str, str]]:
+def _declared_metrics(module: ModuleType, section: str) -> Iterator[tuple[str, str]]:
     """The constants of a module that are metrics, each with the heading that it stands under."""
     for line in Path(str(module.__file__)).read_text().splitlines():
         heading = re.match(r"# ── (.+?) ─+$", line)
         constant = re.match(r"([A-Z][A-Z_]+): Final = ", line)
         if heading:
             section = heading[1]
-        elif constant and isinstance(getattr(module, constant[1]), Metric) and not _is_child(module, constant[1]):
+        elif (
+            constant and isinstance(getattr(module, constant[1]), Metric) and not _is_bound_series(module, constant[1])
+        ):
             yield constant[1], section
 
 
-def _is_child(module: ModuleType, constant: str) -> bool:
+def _is_bound_series(module: ModuleType, constant: str) -> bool:
     """Whether it is one series of another metric, bound to its labels."""
     collector = getattr(module, constant)
     return bool(getattr(collector, "_labelvalues", ()))
 
 
-def _described(collector: Metric, section: str, told_by: tuple[str, ...]) -> Described:
+def _describe_metric(collector: Metric, section: str, told_by: tuple[str, ...]) -> Described:
     (family,) = collector.describe()
     labels = (collector.label,) if isinstance(collector, ToldGauge) else collector._labelnames  # noqa: SLF001
     name = f"{family.name}_total" if family.type == "counter" else family.name
     return Described(name, family.type, tuple(labels), family.documentation, section, told_by)
 
 
-def _users() -> dict[str, set[str]]:
+def _users_by_constant() -> dict[str, set[str]]:
     """By constant, which services and library modules name it."""
     users: dict[str, set[str]] = {}
     places = [(service, ROOT / "services" / service / "src") for service in SERVICES]
@@ -146,7 +148,7 @@ def _users() -> dict[str, set[str]]:
     return users
 
 
-def _told_by(constant: str, module: ModuleType, users: dict[str, set[str]]) -> tuple[str, ...]:
+def _services_that_set(constant: str, module: ModuleType, users: dict[str, set[str]]) -> tuple[str, ...]:
     """Those that set it, or one of its bound series; what a service declares for itself is its own."""
     text = Path(str(module.__file__)).read_text()
     children = re.findall(rf"^([A-Z_]+): Final = .*?\b{constant}\.labels", text, re.MULTILINE)
@@ -156,17 +158,17 @@ def _told_by(constant: str, module: ModuleType, users: dict[str, set[str]]) -> t
     return ("all",) if "all" in services else tuple(one for one in SERVICES if one in services)
 
 
-def page() -> str:
-    lines, found = [HEADER], described()
+def page_text() -> str:
+    lines, found = [HEADER], described_metrics()
     lines += [f"| {question} | {', '.join(f'`{PREFIX}{name}`' for name in names)} |" for question, names in QUESTIONS]
     lines.append("")
     for section in dict.fromkeys(one.section for one in found):
         lines += [f"## {section}", "", "| metric | kind | labels | meaning | told by |", "|---|---|---|---|---|"]
-        lines += [_row(one) for one in found if one.section == section]
+        lines += [_metric_row(one) for one in found if one.section == section]
         lines.append("")
     return "\n".join(lines).rstrip()
 
 
-def _row(one: Described) -> str:
+def _metric_row(one: Described) -> str:
     labels = ", ".join(f"`{label}`" for label in one.labels)
     return f"| `{one.name}` | {one.kind} | {labels} | {one.meaning} | {', '.join(one.told_by)} |"

@@ -26,32 +26,34 @@ Made by `make docs` from the docstrings of packages and modules.
 """
 
 
-def page() -> str:
+def page_text() -> str:
     """Returns the whole page in Markdown, without a line end."""
-    return "\n".join([HEAD, *(line for part in PARTS for line in _lines_of(ROOT / part))]).rstrip("\n")
+    return "\n".join([HEAD, *(line for part in PARTS for line in _package_lines(ROOT / part))]).rstrip("\n")
 
 
-def _lines_of(folder: Path) -> Iterator[str]:
+def _package_lines(folder: Path) -> Iterator[str]:
     """Yields a package with its modules, then the packages in it. The order is that of the names."""
     where = folder.relative_to(ROOT).as_posix()
     if where == GENERATED:
         return
-    depth = "#" * min(4, 2 + len(folder.relative_to(ROOT).parts) - len(_part_of(where).split("/")))
-    yield f"{depth} {where}\n\n{first_sentence(folder / '__init__.py')}\n"
+    depth = "#" * min(4, 2 + len(folder.relative_to(ROOT).parts) - len(_part_that_contains(where).split("/")))
+    yield f"{depth} {where}\n\n{first_docstring_paragraph(folder / '__init__.py')}\n"
     modules = [path for path in sorted(folder.glob("*.py")) if path.name != "__init__.py"]
     if modules:
         yield "| module | |\n|---|---|"
-        yield from (f"| `{path.name}` | {first_sentence(path).replace('|', chr(92) + '|')} |" for path in modules)
+        yield from (
+            f"| `{path.name}` | {first_docstring_paragraph(path).replace('|', chr(92) + '|')} |" for path in modules
+        )
         yield ""
     for package in sorted(path.parent for path in folder.glob("*/__init__.py")):
-        yield from _lines_of(package)
+        yield from _package_lines(package)
 
 
-def _part_of(where: str) -> str:
+def _part_that_contains(where: str) -> str:
     return next(part for part in PARTS if where == part or where.startswith(part + "/"))
 
 
-def first_sentence(path: Path) -> str:
+def first_docstring_paragraph(path: Path) -> str:
     """Returns the first paragraph of a module's docstring on one line."""
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
     return " ".join(text.partition("\n\n")[0].split())

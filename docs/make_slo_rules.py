@@ -57,11 +57,11 @@ INDICATORS: Final = (
 )
 
 
-def _share(bad: str, of: str) -> str:
+def _bad_share_query(bad: str, of: str) -> str:
     return f"(sum(rate({bad}[RANGE]) and {ACTIVE}) or vector(0)) / sum(rate({of}[RANGE]) and {ACTIVE})"
 
 
-def _slow(metric: str, seconds: float, labels: str = "") -> str:
+def _slow_share_query(metric: str, seconds: float, labels: str = "") -> str:
     """The share of what a histogram saw above a bound, which is one of its buckets."""
     inside = ", ".join(filter(None, (labels, f'le="{seconds:.1f}"')))
     outside = f"{metric}_count{{{labels}}}" if labels else f"{metric}_count"
@@ -79,19 +79,19 @@ OBJECTIVES: Final = (
         "requests-served",
         f"calls that the active planner answers do not fail by our fault ({OUR_FAULT.replace('|', ', ')})",
         0.999,
-        _share(f'spillway_requests_total{{code=~"{OUR_FAULT}"}}', "spillway_requests_total"),
+        _bad_share_query(f'spillway_requests_total{{code=~"{OUR_FAULT}"}}', "spillway_requests_total"),
     ),
     Objective(
         "decided-within-1s",
         f"{BY_PEOPLE.replace('|', ', ')} are answered within a second, decided and in the log",
         0.99,
-        _slow("spillway_request_seconds", 1, f'verb=~"{BY_PEOPLE}"'),
+        _slow_share_query("spillway_request_seconds", 1, f'verb=~"{BY_PEOPLE}"'),
     ),
     Objective(
         "carried-out-within-30s",
         "what was decided is so in the cluster's object within 30 s",
         0.99,
-        _slow("spillway_placement_seconds", 30),
+        _slow_share_query("spillway_placement_seconds", 30),
     ),
     Objective(
         "clusters-fresh",
@@ -102,18 +102,18 @@ OBJECTIVES: Final = (
 )
 
 
-def rules() -> dict[str, Any]:
+def rules_document() -> dict[str, Any]:
     """A file of rules as Prometheus reads it."""
     recorded = [{"record": one.record, "expr": one.expr} for one in INDICATORS]
     for objective in OBJECTIVES:
         for window in WINDOWS:
             expr = objective.missed.replace("RANGE", window)
             recorded.append({"record": f"{RATIO}_{window}", "expr": expr, "labels": {"slo": objective.name}})  # type: ignore[dict-item]
-    alerts = [_alert(objective, burn) for objective in OBJECTIVES for burn in BURNS]
+    alerts = [_alert_rule(objective, burn) for objective in OBJECTIVES for burn in BURNS]
     return {"groups": [{"name": "spillway-slo", "rules": recorded}, {"name": "spillway-slo-alerts", "rules": alerts}]}
 
 
-def _alert(objective: Objective, burn: Burn) -> dict[str, Any]:
+def _alert_rule(objective: Objective, burn: Burn) -> dict[str, Any]:
     bound = round(burn.times * (1 - objective.kept), 6)
     selector = f'{{slo="{objective.name}"}}'
     expr = f"{RATIO}_{burn.long}{selector} > {bound} and {RATIO}_{burn.short}{selector} > {bound}"
@@ -133,7 +133,7 @@ def _alert(objective: Objective, burn: Burn) -> dict[str, Any]:
     }
 
 
-def page() -> str:
+def page_text() -> str:
     head = "# Generated from docs/make_slo_rules.py by `make docs`; CI compares.\n"
-    text: str = yaml.safe_dump(rules(), sort_keys=False, allow_unicode=True, width=120)
+    text: str = yaml.safe_dump(rules_document(), sort_keys=False, allow_unicode=True, width=120)
     return head + text.rstrip()

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
 
-from otlp_receiver import Received, Receiver, receiving
+from otlp_receiver import Received, Receiver, running_receiver
 
 from spillway_local.fleet_plan import FLEET
 from spillway_local.stack import Stack, StackOptions
@@ -58,38 +58,40 @@ class Row:
 # ── The run ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def traced_apply(folder: Path) -> list[Received]:
+def trace_one_apply(folder: Path) -> list[Received]:
     """The spans of the one Apply's trace."""
-    with receiving() as receiver:
+    with running_receiver() as receiver:
         tracing = {"SPILLWAY_OTLP_ENDPOINT": f"127.0.0.1:{receiver.port}", "SPILLWAY_TRACE_RATIO": "1"}
         stack = Stack(StackOptions(folder, instances=1, environment=tuple(tracing.items()), outlives=False), print)
         try:
             stack.start()
             for member in FLEET:
-                _command(folder, {}, "cluster", "join", member.name, "--credential", member.name, "--tier", member.tier)
-            _until_ready(folder)
-            _command(folder, tracing, "apply", "-f", str(WORKLOAD), "--wait")
-            return _whole_trace(receiver)
+                _run_command(
+                    folder, {}, "cluster", "join", member.name, "--credential", member.name, "--tier", member.tier
+                )
+            _wait_until_clusters_ready(folder)
+            _run_command(folder, tracing, "apply", "-f", str(WORKLOAD), "--wait")
+            return _wait_for_whole_trace(receiver)
         finally:
             stack.stop()
 
 
-def _command(folder: Path, variables: dict[str, str], *arguments: str) -> str:
+def _run_command(folder: Path, variables: dict[str, str], *arguments: str) -> str:
     command = (sys.executable, "-c", "from spillway_cli.main import main; main()", *arguments)
     environment = os.environ | variables
     ended = subprocess.run(command, cwd=folder.parent, env=environment, check=True, text=True, stdout=subprocess.PIPE)
     return ended.stdout
 
 
-def _until_ready(folder: Path) -> None:
+def _wait_until_clusters_ready(folder: Path) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while _command(folder, {}, "cluster", "list").count("Ready") < len(FLEET):
+    while _run_command(folder, {}, "cluster", "list").count("Ready") < len(FLEET):
         if time.monotonic() > deadline:
             raise TimeoutError(f"the clusters were not Ready within {PATIENCE_SECONDS:.0f} s")
         time.sleep(0.5)
 
 
-def _whole_trace(receiver: Receiver) -> list[Received]:
+def _wait_for_whole_trace(receiver: Receiver) -> list[Received]:
     """Once nothing more of it came for as long as two sendings."""
     deadline, seen, since = time.monotonic() + PATIENCE_SECONDS, -1, time.monotonic()
     while time.monotonic() - since < QUIET_SECONDS:
@@ -114,7 +116,7 @@ def rows_of(spans: Sequence[Received]) -> list[Row]:
     for one in sorted(spans, key=lambda span: span.begin_ns):
         children.setdefault(one.parent, []).append(one)
 
-    def below(parent: str, depth: int) -> Iterable[Row]:
+    def rows_below(parent: str, depth: int) -> Iterable[Row]:
         groups: dict[tuple[str, str], list[Received]] = {}
         for one in children.get(parent, ()):
             alike = one.span if one.span in children else ""  # What has spans of its own below it stands alone.
@@ -122,19 +124,19 @@ def rows_of(spans: Sequence[Received]) -> list[Row]:
         for group in groups.values():
             yield Row(depth, tuple(group))
             for one in group:
-                yield from below(one.span, depth + 1)
+                yield from rows_below(one.span, depth + 1)
 
-    return list(below("", 0))
+    return list(rows_below("", 0))
 
 
-def milliseconds(span: Received, start_ns: int) -> tuple[float, float]:
+def begin_and_end_ms(span: Received, start_ns: int) -> tuple[float, float]:
     """Begin and end since the trace began."""
     return (span.begin_ns - start_ns) / 1e6, (span.end_ns - start_ns) / 1e6
 
 
-def svg(spans: Sequence[Received], caption: Sequence[str]) -> str:
+def svg_text(spans: Sequence[Received], caption: Sequence[str]) -> str:
     rows, start_ns = rows_of(spans), min(one.begin_ns for one in spans)
-    decades = ceil(log10(max(milliseconds(one, start_ns)[1] for one in spans)))
+    decades = ceil(log10(max(begin_and_end_ms(one, start_ns)[1] for one in spans)))
     height = TOP + LINE * len(rows) + 14
 
     def x_of(at_ms: float) -> float:
@@ -153,29 +155,29 @@ def svg(spans: Sequence[Received], caption: Sequence[str]) -> str:
         parts.append(f'<line x1="{x:.1f}" y1="{TOP - 6}" x2="{x:.1f}" y2="{height - 8}" stroke="#ddd"/>')
         parts.append(f'<text x="{x:.1f}" y="{TOP - 10}" fill="#777" text-anchor="middle">{said}</text>')
     for number, row in enumerate(rows):
-        parts += _drawn(row, TOP + LINE * number, start_ns, x_of)
+        parts += _row_svg_elements(row, TOP + LINE * number, start_ns, x_of)
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
-def _drawn(row: Row, y: int, start_ns: int, x_of: Callable[[float], float]) -> Iterable[str]:
-    service = row.spans[0].service.removeprefix("spillway-")
+def _row_svg_elements(row: Row, y: int, start_ns: int, x_of: Callable[[float], float]) -> Iterable[str]:
+    service = row.spans[0].service_name.removeprefix("spillway-")
     color = COLORS.get(service, "#888")
     yield f'<text x="10" y="{y + 13}" fill="{color}">{escape(service)}</text>'
     yield f'<text x="{92 + 13 * row.depth}" y="{y + 13}" fill="#222">{escape(row.label)}</text>'
     for one in row.spans:
-        begin, end = milliseconds(one, start_ns)
+        begin, end = begin_and_end_ms(one, start_ns)
         x, width = x_of(begin), max(2.0, x_of(end) - x_of(begin))
         yield f'<rect x="{x:.1f}" y="{y + 4}" width="{width:.1f}" height="{LINE - 8}" fill="{color}" rx="2"/>'
     total = sum(one.end_ns - one.begin_ns for one in row.spans) / 1e6
-    x = x_of(milliseconds(row.spans[-1], start_ns)[1]) + 6
+    x = x_of(begin_and_end_ms(row.spans[-1], start_ns)[1]) + 6
     yield f'<text x="{x:.1f}" y="{y + 13}" fill="#777">{total:.1f} ms</text>'
 
 
-def caption_of(spans: Sequence[Received]) -> list[str]:
+def caption_lines(spans: Sequence[Received]) -> list[str]:
     commit = subprocess.run(
         ("git", "rev-parse", "--short", "HEAD"), cwd=ROOT, check=True, text=True, capture_output=True
     ).stdout.strip()
-    services = ", ".join(sorted({one.service.removeprefix("spillway-") for one in spans}))
+    services = ", ".join(sorted({one.service_name.removeprefix("spillway-") for one in spans}))
     machine = f"{os.cpu_count()} cores, with all else that runs on them (load average {os.getloadavg()[0]:.1f})"
     return [
         f"One `spillway apply -f examples/web.yaml` (60 replicas): {len(spans)} spans of {services}, one trace.",
@@ -189,8 +191,8 @@ def main() -> int:
     parser.add_argument("--output", type=Path, default=PICTURE)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="spillway-trace-") as folder:
-        spans = traced_apply(Path(folder) / "run")
-    asked.output.write_text(svg(spans, caption_of(spans)))
+        spans = trace_one_apply(Path(folder) / "run")
+    asked.output.write_text(svg_text(spans, caption_lines(spans)))
     print(f"{asked.output}: {len(spans)} spans")
     return 0
 

@@ -32,7 +32,7 @@ class Received:
     links: tuple[str, ...]
 
     @property
-    def service(self) -> str:
+    def service_name(self) -> str:
         return str(self.resource["service.name"])
 
 
@@ -45,7 +45,7 @@ class Receiver:
 
 
 @contextmanager
-def receiving() -> Iterator[Receiver]:
+def running_receiver() -> Iterator[Receiver]:
     """Takes spans on a free port until the block ends."""
     server = grpc.server(ThreadPoolExecutor(THREADS))
     receiver = Receiver(server.add_insecure_port("127.0.0.1:0"))
@@ -67,7 +67,7 @@ def receiving() -> Iterator[Receiver]:
 
 def _spans_of(request: ExportTraceServiceRequest) -> Iterator[Received]:
     for of_process in request.resource_spans:
-        resource = _values(of_process.resource.attributes)
+        resource = _value_by_key(of_process.resource.attributes)
         for one in (span for scope in of_process.scope_spans for span in scope.spans):
             yield Received(
                 trace=one.trace_id.hex(),
@@ -77,11 +77,11 @@ def _spans_of(request: ExportTraceServiceRequest) -> Iterator[Received]:
                 kind=one.kind,
                 begin_ns=one.start_time_unix_nano,
                 end_ns=one.end_time_unix_nano,
-                attributes=_values(one.attributes),
+                attributes=_value_by_key(one.attributes),
                 resource=resource,
                 links=tuple(link.span_id.hex() for link in one.links),
             )
 
 
-def _values(pairs: Any) -> dict[str, Any]:
+def _value_by_key(pairs: Any) -> dict[str, Any]:
     return {pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in pairs}

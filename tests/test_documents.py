@@ -28,7 +28,7 @@ Json = dict[str, Any]
 
 
 def test_what_is_generated_is_current() -> None:
-    assert make_docs.old_pages() == []
+    assert make_docs.differences_of_old_pages() == []
 
 
 # ── Examples ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -87,16 +87,16 @@ Command = Any  # Typer has no public name for what it makes of an app.
 SPILLWAY: Command = typer.main.get_command(app)
 
 
-def in_sentences(text: str) -> Iterator[str]:
+def commands_in_sentences(text: str) -> Iterator[str]:
     yield from INLINE.findall(BLOCK.sub("", text))
 
 
-def in_blocks(text: str) -> Iterator[str]:
+def commands_in_blocks(text: str) -> Iterator[str]:
     for block in BLOCK.findall(text.replace("\\\n", " ")):
         yield from IN_BLOCK.findall(block)
 
 
-def shown(found: Callable[[str], Iterator[str]]) -> list[tuple[str, str]]:
+def commands_on_pages(found: Callable[[str], Iterator[str]]) -> list[tuple[str, str]]:
     """Each command once for each page, without what is left out of it."""
     return [
         (str(page.relative_to(HERE)), words)
@@ -117,14 +117,14 @@ def command_of(text: str) -> tuple[Command, list[str]]:
     return command, words
 
 
-@pytest.mark.parametrize(("page", "text"), shown(in_sentences))
+@pytest.mark.parametrize(("page", "text"), commands_on_pages(commands_in_sentences))
 def test_a_command_in_a_sentence_has_the_options_that_are_named(page: str, text: str) -> None:
     command, words = command_of(text)
     options = {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
     assert {word.partition("=")[0] for word in words if word.startswith("-")} <= options | {"-h", "--help"}, page
 
 
-@pytest.mark.parametrize(("page", "text"), shown(in_blocks))
+@pytest.mark.parametrize(("page", "text"), commands_on_pages(commands_in_blocks))
 def test_a_command_in_a_block_is_understood_as_it_stands(page: str, text: str) -> None:
     command, words = command_of(text)
     assert not hasattr(command, "commands"), page
@@ -142,17 +142,17 @@ def test_every_target_of_make_that_is_named_is_there() -> None:
 
 def test_the_page_has_every_metric_of_ours_that_is_registered() -> None:
     registered = {one.name for one in REGISTRY.collect() if one.name.startswith(make_metrics_page.PREFIX)}
-    assert {one.name.removesuffix("_total") for one in make_metrics_page.described()} == registered
+    assert {one.name.removesuffix("_total") for one in make_metrics_page.described_metrics()} == registered
 
 
 def test_the_metrics_that_answer_questions_are_there() -> None:
-    known = {one.name for one in make_metrics_page.described()}
+    known = {one.name for one in make_metrics_page.described_metrics()}
     asked = {make_metrics_page.PREFIX + name for _, names in make_metrics_page.QUESTIONS for name in names}
     assert asked <= known
 
 
 def test_every_metric_says_what_it_means_and_who_tells_it() -> None:
-    unsaid = [one.name for one in make_metrics_page.described() if not one.meaning or not one.told_by]
+    unsaid = [one.name for one in make_metrics_page.described_metrics() if not one.meaning or not one.told_by]
     assert unsaid == []
 
 
@@ -161,7 +161,7 @@ def test_every_metric_says_what_it_means_and_who_tells_it() -> None:
 
 @pytest.fixture(scope="module")
 def document() -> Json:
-    found: Json = yaml.safe_load(make_asyncapi.page())
+    found: Json = yaml.safe_load(make_asyncapi.page_text())
     return found
 
 
@@ -179,7 +179,7 @@ def test_that_library_refuses_what_no_asyncapi_document_has(document: Json, fiel
 def test_every_topic_and_event_is_in_it_and_every_reference_leads_somewhere(document: Json) -> None:
     assert [channel["address"] for channel in document["channels"].values()] == [topic.name for topic in TOPICS]
     assert set(document["components"]["messages"]) == {event.__name__ for event in EVENT_TYPES}
-    for reference in references(document):
+    for reference in references_in(document):
         found: Any = document
         for part in reference.removeprefix("#/").split("/"):
             found = found[part]
@@ -199,9 +199,9 @@ def test_who_sends_and_who_receives_a_topic_and_by_which_key(document: Json) -> 
     assert all(re.fullmatch(r"`[^`]+`( or `[^`]+`)*", key) for key in keys.values())
 
 
-def references(value: Any) -> Iterator[str]:
+def references_in(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         yield from ([value["$ref"]] if "$ref" in value else [])
-        yield from (one for each in value.values() for one in references(each))
+        yield from (one for each in value.values() for one in references_in(each))
     elif isinstance(value, list):
-        yield from (one for each in value for one in references(each))
+        yield from (one for each in value for one in references_in(each))

@@ -36,14 +36,14 @@ REGISTRY_HOSTS = tuple(
 )
 
 
-def sources() -> Iterator[Path]:
+def source_files() -> Iterator[Path]:
     for folder in ("libs", "services", "cli", "local"):
         for path in (ROOT / folder).rglob("src/**/*.py"):
             if "v1" not in path.parts:
                 yield path
 
 
-@pytest.mark.parametrize("path", sorted(sources()), ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", sorted(source_files()), ids=lambda path: str(path.relative_to(ROOT)))
 def test_modules_are_small_and_say_what_they_are(path: Path) -> None:
     """Each module has a docstring, at most MODULE_LINES_MAX lines, and no function over 60."""
     text = path.read_text()
@@ -58,7 +58,7 @@ def test_modules_are_small_and_say_what_they_are(path: Path) -> None:
 def classes_by_name() -> dict[str, list[str]]:
     """The files of each class, by its name. libs/sim is left out: it stands in for Kubernetes and uses its names."""
     found: dict[str, list[str]] = {}
-    for path in sorted(sources()):
+    for path in sorted(source_files()):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ClassDef) and not path.is_relative_to(ROOT / "libs/sim"):
                 found.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
@@ -89,7 +89,7 @@ def test_docstrings_begin_with_a_sentence() -> None:
     """The first words say what a thing is or does."""
     assert fragments_in('"""Whether it is on."""') == ["Whether it is on."]
     assert fragments_in('"""Returns whether it is on."""') == []
-    found = {str(path.relative_to(ROOT)): fragments_in(path.read_text()) for path in sources()}
+    found = {str(path.relative_to(ROOT)): fragments_in(path.read_text()) for path in source_files()}
     assert {name: lines for name, lines in found.items() if lines} == {}
 
 
@@ -119,7 +119,7 @@ def variables_in(text: str) -> list[str]:
 
 def test_operators_have_few_variables_to_know() -> None:
     """What nobody needs to turn is a `constant` with its reason. Not counted: the command's own config."""
-    found = [name for path in sources() if "cli" not in path.parts for name in variables_in(path.read_text())]
+    found = [name for path in source_files() if "cli" not in path.parts for name in variables_in(path.read_text())]
     assert {"KafkaSettings.bootstrap", "PlannerSettings.moves_per_minute"} <= {*found}
     assert "PlannerSettings.tick_seconds" not in found
     assert len(found) <= VARIABLES_MAX
@@ -147,7 +147,7 @@ def test_every_metric_is_set_somewhere() -> None:
     """A metric that nobody sets says 0 for ever, which is a lie."""
     metrics = ROOT / "libs" / "spillway" / "src" / "spillway" / "metrics.py"
     declared = re.findall(r"^([A-Z][A-Z_]+): Final = ", metrics.read_text(), re.MULTILINE)
-    used = set(re.findall(r"metrics\.([A-Z_]+)", "".join(path.read_text() for path in sources())))
+    used = set(re.findall(r"metrics\.([A-Z_]+)", "".join(path.read_text() for path in source_files())))
     children = dict(re.findall(r"^([A-Z_]+): Final = .*?\b([A-Z_]+)\.labels", metrics.read_text(), re.MULTILINE))
     used |= {parent for child, parent in children.items() if child in used}
     assert [name for name in declared if name not in used | {"VERBS"}] == []
@@ -258,7 +258,7 @@ def _opens_sessions(tree: ast.AST) -> bool:
 
 def test_sessions_are_opened_where_answers_have_bounds() -> None:
     """aiohttp's own sessions take in whatever a server sends: see the module."""
-    opening = [str(path.relative_to(ROOT)) for path in sources() if _opens_sessions(ast.parse(path.read_text()))]
+    opening = [str(path.relative_to(ROOT)) for path in source_files() if _opens_sessions(ast.parse(path.read_text()))]
     assert opening == [HTTP_CLIENT]
 
 
@@ -302,10 +302,10 @@ LIBRARY = "the library has no code for it"
 OLDER = "a version before codes wrote the words alone, and decided by them"
 WRITTEN = "somebody wrote it to be read: a field of a manifest, a setting, a version"
 TEXTS_READ = {
-    "cli/src/spillway_cli/main.py": {"_value_named": SENTENCE},
-    "cli/src/spillway_cli/manifests.py": {"_one_line": SENTENCE},
-    "cli/src/spillway_cli/waiting.py": {"lacking": SENTENCE},
-    "cli/src/spillway_cli/lending_rules.py": {"_fields": LIBRARY},
+    "cli/src/spillway_cli/main.py": {"_naming_bad_value": SENTENCE},
+    "cli/src/spillway_cli/manifests.py": {"_yaml_error_text": SENTENCE},
+    "cli/src/spillway_cli/waiting.py": {"missing_for_ready_text": SENTENCE},
+    "cli/src/spillway_cli/lending_rules.py": {"_decode_lending_fields": LIBRARY},
     "libs/sim/src/sim/core/replicasets.py": {"_refusal_text": SENTENCE},
     "libs/spillway/src/spillway/clusters/answers.py": {"is_about_rights": KUBERNETES},
     "libs/spillway/src/spillway/kubernetes/pod_shape.py": {"convert_manifest_part": LIBRARY},
@@ -314,16 +314,16 @@ TEXTS_READ = {
         "_details_of_older_message": OLDER,
         "message_without_hold": SENTENCE,
     },
-    "services/hpa/src/hpa/core/cron.py": {"_field": WRITTEN},
-    "services/hpa/src/hpa/core/keda/expressions.py": {"_tokens": WRITTEN},
+    "services/hpa/src/hpa/core/cron.py": {"_parse_field": WRITTEN},
+    "services/hpa/src/hpa/core/keda/expressions.py": {"_split_tokens": WRITTEN},
     "services/hpa/src/hpa/core/keda/fallback.py": {"parse_whole_number": WRITTEN},
     "services/hpa/src/hpa/core/keda/kafka_metadata.py": {
-        "_brokers": WRITTEN,
-        "_partition": WRITTEN,
+        "_parse_brokers": WRITTEN,
+        "_parse_partition": WRITTEN,
         "read_partitions": WRITTEN,
     },
-    "services/hpa/src/hpa/core/manifests/scale_policy.py": {"_seconds": WRITTEN},
-    "services/hpa/src/hpa/core/manifests/scaled_object.py": {"_thousandths": WRITTEN},
+    "services/hpa/src/hpa/core/manifests/scale_policy.py": {"_parse_duration_seconds": WRITTEN},
+    "services/hpa/src/hpa/core/manifests/scaled_object.py": {"_parse_thousandths": WRITTEN},
     "services/planner/src/planner/core/division/words.py": {"_read_older_limit": OLDER},
     "services/planner/src/planner/core/knowledge/placement_waits.py": {
         "_read_older_waits": OLDER,
@@ -337,7 +337,7 @@ TEXTS_READ = {
         "refusal_without_pod_name": SENTENCE,
     },
     "services/propagator/src/propagator/core/live.py": {"_parse_counter": WRITTEN},
-    "services/snapshot/src/snapshot/core/workloads.py": {"read_version": WRITTEN},
+    "services/snapshot/src/snapshot/core/workloads.py": {"read_placement_version": WRITTEN},
     "services/vk-bridge/src/vk_bridge/cluster/copies.py": {"is_namespace_gone_error": KUBERNETES},
     "services/vk-bridge/src/vk_bridge/core/pod/conversion.py": {"copy_places_in_annotations": WRITTEN},
 }
@@ -370,21 +370,21 @@ def _text_readers(tree: ast.AST, names: frozenset[str] = TEXT_NAMES) -> set[str]
     """Names of the innermost functions that read texts."""
     found: set[str] = set()
 
-    def walk(node: ast.AST, function: str) -> None:
+    def walk_node(node: ast.AST, function: str) -> None:
         inner = node.name if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
         if _reads_text(node, names):
             found.add(inner)
         for child in ast.iter_child_nodes(node):
-            walk(child, inner)
+            walk_node(child, inner)
 
-    walk(tree, "")
+    walk_node(tree, "")
     return found
 
 
 def test_no_program_looks_for_words_in_sentences_but_where_it_is_said_why() -> None:
     """A code beside the text says the same to programs: see spillway.troubles and spillway.reasons."""
     found = {}
-    for path in sources():
+    for path in source_files():
         of_core = path.is_relative_to(ROOT / "services") and "core" in path.parts
         names = CORE_NAMES if of_core else TEXT_NAMES
         found[str(path.relative_to(ROOT))] = _text_readers(ast.parse(path.read_text()), names)
@@ -454,7 +454,7 @@ REPLACED = {
     },
     "services/snapshot/tests/test_service.py": {"Collection.upsert_objects": BUG},
     "services/vk-bridge/tests/test_isolation.py": {
-        "OwnerWorker._plan": BUG,
+        "OwnerWorker._plan_writes": BUG,
         "PodWriter._create_real_pod": BUG,
         "Pools._note_failure": BUG,
         "UsageReporter.take_hours": BUG,
@@ -501,7 +501,7 @@ def _replacements(tree: ast.AST) -> Iterator[tuple[ast.expr, str]]:
                 yield target, name
 
 
-def _replaced(text: str) -> set[str]:
+def _replaced_names(text: str) -> set[str]:
     """What tests replace that may be a function of ours: not what is in capitals, nor of Python's own library.
 
     Nor the fields of objects that a test made, by which fakes are told what to do, unless mypy says it is a method.
@@ -537,7 +537,7 @@ def _files_of_tests() -> Iterator[Path]:
 
 def test_tests_replace_nothing_of_ours_but_where_it_is_said_why() -> None:
     """Whoever wants another answer takes a fake of an adapter, an argument, or `calls_of` (conftest.py)."""
-    found = {str(path.relative_to(ROOT)): _replaced(path.read_text()) for path in _files_of_tests()}
+    found = {str(path.relative_to(ROOT)): _replaced_names(path.read_text()) for path in _files_of_tests()}
     assert {name: replaced for name, replaced in found.items() if replaced} == {
         name: set(reasons) for name, reasons in REPLACED.items()
     }
@@ -560,4 +560,4 @@ def test_tests_replace_nothing_of_ours_but_where_it_is_said_why() -> None:
     ],
 )
 def test_a_function_of_ours_that_a_test_replaces_is_noticed(lines: str, found: set[str]) -> None:
-    assert _replaced(lines) == found
+    assert _replaced_names(lines) == found

@@ -71,22 +71,22 @@ class FakePlanner:
         self.explained: api.ExplainedCluster | None = None
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
-        return self._declare(request, keep=True)
+        return self._declare_workload(request, keep=True)
 
     async def plan_batch(self, request: api.PlanBatchRequest) -> api.PlanBatchReply:
         """Refuses what is named bad-…"""
-        self._note(request)
-        return api.PlanBatchReply(tuple(self._answer(item) for item in request.items))
+        self._note_request(request)
+        return api.PlanBatchReply(tuple(self._answer_item(item) for item in request.items))
 
-    def _answer(self, item: api.BatchItem) -> api.BatchAnswer:
+    def _answer_item(self, item: api.BatchItem) -> api.BatchAnswer:
         assert item.apply is not None
-        reply = self._declare(item.apply, keep=True)
+        reply = self._declare_workload(item.apply, keep=True)
         if reply.name.startswith("bad-"):
             return api.BatchAnswer("FAILED_PRECONDITION", "manifests[0]: no room", None)
         return api.BatchAnswer("OK", "", reply)
 
     async def explain(self, request: api.ExplainRequest) -> api.ExplainReply:
-        self._note(request)
+        self._note_request(request)
         reasons = (
             api.NodeReason(612, "NodeResourcesFit", "cpu short by 300m", "cpu", 300, 300, "n7"),
             api.NodeReason(40, "TaintToleration", "taint gpu=only:NoSchedule", example="g1"),
@@ -115,48 +115,48 @@ class FakePlanner:
         )
 
     async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
-        self._note(request)
+        self._note_request(request)
         for reply in self.exported:
             yield reply
 
     async def plan(self, request: api.ApplyRequest) -> api.PlacementReply:
-        return self._declare(request, keep=False)
+        return self._declare_workload(request, keep=False)
 
     async def scale(self, request: api.ScaleRequest) -> api.PlacementReply:
-        self._note(request)
-        self._known(request.namespace, request.name)
+        self._note_request(request)
+        self._check_known(request.namespace, request.name)
         if request.replicas < 0:
             raise api.invalid_argument_error("replicas", request.replicas, "0 to 100000")
         self.replicas[request.namespace, request.name] = request.replicas
-        return self._placement(request.namespace, request.name, request.replicas)
+        return self._placement_reply(request.namespace, request.name, request.replicas)
 
     async def migrate(self, request: api.MigrateRequest) -> api.PlacementReply:
-        self._note(request)
-        self._known(request.namespace, request.name)
+        self._note_request(request)
+        self._check_known(request.namespace, request.name)
         self.leaving = request.replicas
-        return self._workload(request.namespace, request.name).placement
+        return self._workload_reply(request.namespace, request.name).placement
 
     async def delete(self, request: api.DeleteRequest) -> api.PlacementReply:
-        self._note(request)
-        self._known(request.namespace, request.name)
+        self._note_request(request)
+        self._check_known(request.namespace, request.name)
         self.deleting.add((request.namespace, request.name))
-        return self._workload(request.namespace, request.name).placement
+        return self._workload_reply(request.namespace, request.name).placement
 
     async def adopt(self, request: api.AdoptRequest) -> api.PlacementReply:
-        self._note(request)
+        self._note_request(request)
         self.replicas[request.namespace, request.name] = 3
-        return self._placement(request.namespace, request.name, 3)
+        return self._placement_reply(request.namespace, request.name, 3)
 
     async def disown(self, request: api.DisownRequest) -> api.PlacementReply:
-        self._note(request)
-        self._known(request.namespace, request.name)
-        reply = self._placement(request.namespace, request.name, 0)
+        self._note_request(request)
+        self._check_known(request.namespace, request.name)
+        reply = self._placement_reply(request.namespace, request.name, 0)
         del self.replicas[request.namespace, request.name]
         return replace(reply, disowning=True)
 
     async def recover_fleet(self, request: api.RecoverFleetRequest) -> api.RecoverFleetReply:
         """Two workloads, one of which is refused; the other is declared in one call and taken over before the next."""
-        self._note(request)
+        self._note_request(request)
         self.recoveries += request.confirmed
         refused = api.RecoveredWorkload("shop", "api", "Refused", "two templates", (("own-1", 1),))
         state = "Recovering" if request.confirmed else "Found"
@@ -165,48 +165,48 @@ class FakePlanner:
         return api.RecoverFleetReply(request.fleet_before, left, 0, ("own-1: a note",))
 
     async def list_orphans(self, request: api.ListOrphansRequest) -> api.ListOrphansReply:
-        self._note(request)
+        self._note_request(request)
         return api.ListOrphansReply(self.orphans, stale=False)
 
     async def get(self, request: api.GetRequest) -> api.WorkloadReply:
-        self._note(request)
+        self._note_request(request)
         self.looks += 1
         self.leaving = max(0, self.leaving - 2)
         key = (request.namespace, request.name)
         if key in self.deleting and self.looks > self.gone_after:
             self.replicas.pop(key, None)
-        self._known(*key)
-        return self._workload(*key, request.history)
+        self._check_known(*key)
+        return self._workload_reply(*key, request.history)
 
     async def list(self, request: api.ListRequest) -> api.ListReply:
-        self._note(request)
+        self._note_request(request)
         keys = sorted(key for key in self.replicas if request.namespace in ("", key[0]))
         start = int(request.page_token or 0)
         token = str(start + 1) if start + 1 < len(keys) else ""
-        return api.ListReply(tuple(self._workload(*key) for key in keys[start : start + 1]), token, False)
+        return api.ListReply(tuple(self._workload_reply(*key) for key in keys[start : start + 1]), token, False)
 
     async def capacity(self, request: api.CapacityRequest) -> api.CapacityReply:
-        self._note(request)
-        return api.CapacityReply(self._inputs(0), ("hostPID",), False)
+        self._note_request(request)
+        return api.CapacityReply(self._cluster_inputs(0), ("hostPID",), False)
 
     async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
-        self._note(request)
+        self._note_request(request)
         self.clusters[request.name] = request
         warnings = ("tier: 'gold': nothing is placed there",) if request.tier == "gold" else ()
-        return replace(self._cluster(request), warnings=warnings)
+        return replace(self._cluster_reply(request), warnings=warnings)
 
     async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply:
-        reply = self._moves(request, request.phase)
+        reply = self._moves_from_cluster(request, request.phase)
         if self.is_called_off:
             self.phases[request.name] = "Active"
         return reply
 
     async def leave_cluster(self, request: api.LeaveClusterRequest) -> api.ClusterMovesReply:
-        return self._moves(request, "Lost" if request.lost else "Leaving")
+        return self._moves_from_cluster(request, "Lost" if request.lost else "Leaving")
 
-    def _moves(self, request: Any, phase: str) -> api.ClusterMovesReply:
+    def _moves_from_cluster(self, request: Any, phase: str) -> api.ClusterMovesReply:
         """Ten replicas hand over at each look; more than fifty need a confirmation."""
-        self._note(request)
+        self._note_request(request)
         if request.name not in self.clusters:
             raise RequestError("NOT_FOUND", f"name: {request.name!r}: no cluster of the fleet")
         changed, self.phases[request.name] = self.phases.get(request.name) != phase, phase
@@ -216,7 +216,7 @@ class FakePlanner:
             self.confirmations[scope] = api.Confirmation(scope, "Drain", request.name, replicas, 100, False, "", 0)
         frozen = self.brakes.get("fleet")
         return api.ClusterMovesReply(
-            cluster=self._cluster(self.clusters[request.name]),
+            cluster=self._cluster_reply(self.clusters[request.name]),
             replicas=replicas,
             confirm=scope if replicas > 50 else "",
             frozen=f"fleet is frozen by {frozen.by}: {frozen.reason}" if frozen else "",
@@ -224,18 +224,18 @@ class FakePlanner:
         )
 
     async def freeze(self, request: api.FreezeRequest) -> api.Brake:
-        self._note(request)
+        self._note_request(request)
         self.brakes[request.scope] = api.Brake(request.scope, True, request.reason, "ann", 1_700_000_000_000, 7)
         return self.brakes[request.scope]
 
     async def unfreeze(self, request: api.UnfreezeRequest) -> api.Brake:
-        self._note(request)
+        self._note_request(request)
         known = self.brakes.pop(request.scope, None)
         released = api.Brake(request.scope, False, "", "", 0, 0)
         return replace(released, reason=known.reason, by="ann", at_ms=1) if known else released
 
     async def confirm(self, request: api.ConfirmRequest) -> api.Confirmation:
-        self._note(request)
+        self._note_request(request)
         if request.scope not in self.confirmations:
             raise RequestError(
                 "NOT_FOUND", f"scope: {request.scope!r}: no move of this scope waits for a confirmation; waiting: none"
@@ -245,47 +245,47 @@ class FakePlanner:
         return given
 
     async def list_brakes(self, request: api.ListBrakesRequest) -> api.ListBrakesReply:
-        self._note(request)
+        self._note_request(request)
         brakes, confirmations = tuple(self.brakes.values()), tuple(self.confirmations.values())
         return api.ListBrakesReply(brakes, confirmations, 600.0, self.over_budget, False, self.moved_last_minute)
 
     async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply:
-        self._note(request)
+        self._note_request(request)
         for name in [name for name, phase in self.phases.items() if phase in ("Draining", "Leaving", "Lost")]:
             if not any(not entry.given for entry in self.confirmations.values()):
                 self.handing_over = max(0, self.handing_over - 10)
             if not self.handing_over and self.phases[name] != "Draining":
                 del self.clusters[name], self.phases[name]
-        return api.ListClustersReply(tuple(map(self._cluster, self.clusters.values())), False)
+        return api.ListClustersReply(tuple(map(self._cluster_reply, self.clusters.values())), False)
 
     async def list_nodes(self, request: api.ListNodesRequest) -> api.ListNodesReply:
         """One a page."""
-        self._note(request)
+        self._note_request(request)
         start = int(request.page_token or 0)
         token = str(start + 1) if start + 1 < len(self.nodes) else ""
         return api.ListNodesReply(self.nodes[start : start + 1], token, 1500, stale=bool(token))
 
     async def watch(self, request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
-        self._note(request)
+        self._note_request(request)
         for number, (namespace, name) in enumerate(sorted(self.replicas)):
-            yield api.WatchReply(str(number), namespace, name, False, self._workload(namespace, name))
+            yield api.WatchReply(str(number), namespace, name, False, self._workload_reply(namespace, name))
         yield api.WatchReply("9", "default", "old", True, None)
         await asyncio.Event().wait()
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         return ""
 
-    def _note(self, request: Any) -> None:
+    def _note_request(self, request: Any) -> None:
         self.asked.append(request)
         if error := self.error or self.refused.get(type(request)):
             raise error
 
-    def _known(self, namespace: str, name: str) -> None:
+    def _check_known(self, namespace: str, name: str) -> None:
         if (namespace, name) not in self.replicas:
             raise RequestError("NOT_FOUND", f"workload {namespace}/{name}: not known")
 
-    def _declare(self, request: api.ApplyRequest, *, keep: bool) -> api.PlacementReply:
-        self._note(request)
+    def _declare_workload(self, request: api.ApplyRequest, *, keep: bool) -> api.PlacementReply:
+        self._note_request(request)
         values = [json.loads(text) for text in request.manifests]
         for index, value in enumerate(values):
             if value["kind"] not in ("Deployment", "ConfigMap", "Service", "PlacementPolicy"):
@@ -297,19 +297,19 @@ class FakePlanner:
         replicas = workload["spec"]["replicas"]
         if keep:
             self.replicas[namespace, name] = replicas
-        return self._placement(namespace, name, replicas)
+        return self._placement_reply(namespace, name, replicas)
 
-    def _inputs(self, replicas: int) -> tuple[ClusterInput, ...]:
+    def _cluster_inputs(self, replicas: int) -> tuple[ClusterInput, ...]:
         own, cloud = min(replicas, ROOM // 2), max(0, min(replicas, ROOM) - ROOM // 2)
         return (
             ClusterInput("own-1", "own", 50, 60, 0, 0, own, "cpu", 1200),
             ClusterInput("cloud-1", "cloud", 50, 50, 0, 0, cloud, "pods", -1),
         )
 
-    def _placement(self, namespace: str, name: str, replicas: int) -> api.PlacementReply:
+    def _placement_reply(self, namespace: str, name: str, replicas: int) -> api.PlacementReply:
         self.generation += 1
         unplaced = max(0, replicas - ROOM)
-        inputs = self._inputs(replicas)
+        inputs = self._cluster_inputs(replicas)
         return api.PlacementReply(
             namespace=namespace,
             name=name,
@@ -333,8 +333,8 @@ class FakePlanner:
             warnings=self.warnings,
         )
 
-    def _workload(self, namespace: str, name: str, history: int = 0) -> api.WorkloadReply:
-        placement = self._placement(namespace, name, self.replicas[namespace, name])
+    def _workload_reply(self, namespace: str, name: str, history: int = 0) -> api.WorkloadReply:
+        placement = self._placement_reply(namespace, name, self.replicas[namespace, name])
         statuses = []
         for part in placement.parts:
             ready = part.replicas if self.looks > self.ready_after else 0
@@ -342,11 +342,11 @@ class FakePlanner:
             counts = (part.replicas, part.replicas, part.replicas, ready, ready, pending)
             statuses.append(api.ClusterStatus(part.cluster, "Present", "", *counts, "too few" if pending else ""))
         record = DecisionRecorded(
-            namespace, name, Generation(7, 1), 1, "apply", 3, 0, self._inputs(3), (("t/0", 4),), "{}", "1"
+            namespace, name, Generation(7, 1), 1, "apply", 3, 0, self._cluster_inputs(3), (("t/0", 4),), "{}", "1"
         )
         return api.WorkloadReply(placement, "Deployment", tuple(statuses), self.records or (record,) * history)
 
-    def _cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
+    def _cluster_reply(self, request: api.JoinClusterRequest) -> api.ClusterReply:
         heard = self.heard.pop(0) if len(self.heard) > 1 else (self.heard or [("Ready", "")])[0]
         state, trouble, code = (*heard, 0)[:3]
         return api.ClusterReply(
@@ -414,12 +414,12 @@ class FakeScaling:
 
     async def delete_policy(self, request: api_scaling.DeletePolicyRequest) -> api_scaling.PolicyReply:
         self.asked.append(request)
-        self._known(request)
+        self._known_policy(request)
         return self.policies.pop((request.namespace, request.policy))
 
     async def get_policy(self, request: api_scaling.GetPolicyRequest) -> api_scaling.PolicyReply:
         self.asked.append(request)
-        return self._known(request)
+        return self._known_policy(request)
 
     async def list_policies(self, request: api_scaling.ListPoliciesRequest) -> api_scaling.ListPoliciesReply:
         """A page has one."""
@@ -431,17 +431,17 @@ class FakeScaling:
 
     async def explain_policy(self, request: api_scaling.ExplainPolicyRequest) -> api_scaling.ExplainPolicyReply:
         self.asked.append(request)
-        self._known(request)
+        self._known_policy(request)
         assert self.explained is not None
         return self.explained
 
     async def report(self, request: api_scaling.ReportRequest) -> api_scaling.ReportReply:
         raise AssertionError("no command reports")
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         return ""
 
-    def _known(self, request: Any) -> api_scaling.PolicyReply:
+    def _known_policy(self, request: Any) -> api_scaling.PolicyReply:
         key = (request.namespace, request.policy)
         if key not in self.policies:
             raise RequestError("NOT_FOUND", f"policy {key[0]}/{key[1]}: not declared")
@@ -501,8 +501,8 @@ def spillway(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tm
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[[str, str], str]:
-    def written(name: str, text: str) -> str:
+    def write_file(name: str, text: str) -> str:
         (tmp_path / name).write_text(text)
         return str(tmp_path / name)
 
-    return written
+    return write_file

@@ -31,7 +31,7 @@ class FakeLending:
         self.lent_in_turn: list[int] | None = None
         """What it says of a cluster that withdraws, one answer after the other; then the cluster lends no more."""
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         return "me"
 
     async def list_lent(self, request: lending.ListLentRequest) -> lending.ListLentReply:
@@ -48,29 +48,31 @@ class FakeLending:
         self.asked.append(request)
         if request.cluster == "own-9":
             raise RequestError("NOT_FOUND", "cluster own-9: no cluster of this name has joined")
-        return self._reply(cluster=request.cluster, pool=request.pool, rules=request.rules, changed=True, warnings=())
+        return self._lending_reply(
+            cluster=request.cluster, pool=request.pool, rules=request.rules, changed=True, warnings=()
+        )
 
     async def list_lending(self, request: lending.ListLendingRequest) -> lending.LendingReply:
         if self.lent_in_turn is None:
-            return self._reply()
+            return self._lending_reply()
         if not self.lent_in_turn:
             raise RequestError("NOT_FOUND", f"cluster {request.cluster}: no lending is declared for this cluster")
         lent = self.lent_in_turn.pop(0)
-        return self._reply(withdrawing=True, nodes_lent=lent, nodes_recalled=0, nodes_checking=0)
+        return self._lending_reply(withdrawing=True, nodes_lent=lent, nodes_recalled=0, nodes_checking=0)
 
     async def pause_lending(self, request: lending.PauseLendingRequest) -> lending.LendingReply:
         self.asked.append(request)
-        return self._reply()
+        return self._lending_reply()
 
     async def resume_lending(self, request: lending.ResumeLendingRequest) -> lending.LendingReply:
         self.asked.append(request)
-        return self._reply(changed=True, paused=False)
+        return self._lending_reply(changed=True, paused=False)
 
     async def withdraw_lending(self, request: lending.WithdrawLendingRequest) -> lending.LendingReply:
         self.asked.append(request)
-        return self._reply(changed=True, withdrawing=True)
+        return self._lending_reply(changed=True, withdrawing=True)
 
-    def _reply(self, **fields: Any) -> lending.LendingReply:
+    def _lending_reply(self, **fields: Any) -> lending.LendingReply:
         return lending.LendingReply((replace(DECLARED, **fields),))
 
     async def idle_report(self, request: lending.IdleReportRequest) -> lending.IdleReportReply:

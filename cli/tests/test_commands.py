@@ -18,7 +18,7 @@ from spillway.api import RequestError
 from spillway.bus import BusUnavailable
 from spillway.troubles import TroubleCode
 from spillway_cli import cluster_commands, fleet_commands, local_commands, waiting
-from spillway_cli.config import ADDRESSES_FILE, names_health_ports
+from spillway_cli.config import ADDRESSES_FILE, health_ports_hint
 from spillway_cli.main import app
 
 Write = Callable[[str, str], str]
@@ -611,8 +611,8 @@ def test_doctor_says_how_health_ports_are_named(monkeypatch: pytest.MonkeyPatch,
     if started:
         ADDRESSES_FILE.parent.mkdir()
         ADDRESSES_FILE.write_text(json.dumps({"endpoints": ["a:1"], "kafka": "k:1"}))
-    assert ("`make up`" in names_health_ports()) is started
-    assert ("SPILLWAY_HEALTH" in names_health_ports()) is not started
+    assert ("`make up`" in health_ports_hint()) is started
+    assert ("SPILLWAY_HEALTH" in health_ports_hint()) is not started
 
 
 def test_a_process_that_is_there_and_says_nothing_is_not_shown_as_well(
@@ -658,7 +658,7 @@ def test_the_command_names_itself_as_it_can_be_called_here(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path / folder_in_path))
     monkeypatch.setattr("sys.argv", [str(tmp_path / called_as)])
-    assert local_commands.own_name() == name
+    assert local_commands.own_command_name() == name
 
 
 def test_a_second_interrupt_of_up_leaves_what_was_started_to_its_end_and_says_so(
@@ -678,7 +678,7 @@ def test_a_second_interrupt_of_up_leaves_what_was_started_to_its_end_and_says_so
         def stop_without_waiting(self) -> None:
             done.append("unwatched")
 
-    with pytest.raises(KeyboardInterrupt), local_commands.ended_when_interrupted(Interrupted()):
+    with pytest.raises(KeyboardInterrupt), local_commands.stopping_stack_when_interrupted(Interrupted()):
         raise KeyboardInterrupt
     assert done == ["down", "unwatched"]
     assert "interrupted again" in capsys.readouterr().err

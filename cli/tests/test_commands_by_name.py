@@ -13,7 +13,7 @@ import typer.main
 from typer.testing import CliRunner
 
 import spillway_cli
-from spillway_cli.by_name import name_of
+from spillway_cli.by_name import command_name_of
 from spillway_cli.commands_by_name import COMMANDS, CommandEntry, CommandGroup
 from spillway_cli.main import app
 
@@ -39,8 +39,10 @@ MODULES = sorted({verb.module for verb in VERBS.values()})
 FOLDER = Path(spillway_cli.__file__).parent
 
 
-def declared(module: str) -> dict[str, Any]:
-    return {name_of(one): one for one in importlib.import_module(f"spillway_cli.{module}").app.registered_commands}
+def commands_of_module(module: str) -> dict[str, Any]:
+    return {
+        command_name_of(one): one for one in importlib.import_module(f"spillway_cli.{module}").app.registered_commands
+    }
 
 
 def test_every_module_of_commands_is_in_the_table() -> None:
@@ -49,7 +51,9 @@ def test_every_module_of_commands_is_in_the_table() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_table_has_the_commands_that_a_module_declares(module: str) -> None:
-    assert {words.rpartition(" ")[2] for words, verb in VERBS.items() if verb.module == module} == set(declared(module))
+    assert {words.rpartition(" ")[2] for words, verb in VERBS.items() if verb.module == module} == set(
+        commands_of_module(module)
+    )
 
 
 @pytest.mark.parametrize("words", VERBS)
@@ -89,7 +93,7 @@ ELSEWHERE = frozenset((
 """What a question about workloads has no use for: packages, modules of the command, and modules of the library."""
 
 
-def imported(*arguments: str) -> frozenset[str]:
+def packages_imported_by(*arguments: str) -> frozenset[str]:
     """Returns the packages that a command imports, from a new interpreter; of spillway and spillway_cli each module."""
     script = (
         "import json, sys\nfrom spillway_cli.main import main\nsys.argv[1:] = json.loads(sys.argv[1])\n"
@@ -117,7 +121,7 @@ def imported(*arguments: str) -> frozenset[str]:
     ],
 )
 def test_a_command_that_asks_nobody_imports_none_of_what_takes_long(arguments: tuple[str, ...], module: str) -> None:
-    found = imported(*arguments)
+    found = packages_imported_by(*arguments)
     assert found & HEAVY == set()
     assert found & set(MODULES) == ({module} if module else set())
 
@@ -135,13 +139,13 @@ def test_a_question_about_workloads_imports_nothing_that_only_others_need(
 ) -> None:
     """Whoever waits for the answer waits for each of these modules first: NumPy alone takes as long as all the rest."""
     spillway.planner.replicas |= {("default", "web"): 60, ("shop", "web"): 3}
-    found = imported("--endpoint", spillway.address, *arguments)
+    found = packages_imported_by("--endpoint", spillway.address, *arguments)
     assert len(spillway.planner.asked) > 0
     assert found & ELSEWHERE == set()
     assert found & set(MODULES) == {"workload_commands"}
 
 
 def test_a_refusal_imports_no_more_than_an_answer(spillway: Spillway) -> None:
-    found = imported("--endpoint", spillway.address, "get", "nosuch")
+    found = packages_imported_by("--endpoint", spillway.address, "get", "nosuch")
     assert len(spillway.planner.asked) > 0
     assert found & ELSEWHERE == set()

@@ -39,8 +39,16 @@ from spillway.version import VERSION
 from spillway_cli.config import ADDRESSES_FILE
 from spillway_cli.doctor import log
 from spillway_cli.doctor.checks import CheckOutcome
-from spillway_cli.doctor.members import LISTED, REVIEWS, expires_at, folder_of, is_needed, server_expires_at, visit
-from spillway_cli.doctor.pages import read_page, read_ready
+from spillway_cli.doctor.members import (
+    LISTED,
+    REVIEWS,
+    credential_expires_at,
+    is_credential_needed,
+    parse_credentials_entry,
+    server_expires_at,
+    visit_cluster,
+)
+from spillway_cli.doctor.pages import read_health_pages, read_readiness_text
 from spillway_cli.main import app
 from spillway_local.member_credentials import ensure_certificate
 
@@ -63,21 +71,21 @@ async def test_a_health_port_tells_who_it_is_and_what_it_waits_for(port: int) ->
     process = Process("planner", ProcessSettings(health_port=port))
     process.set_ready("log", False, "it is read")
     async with _serving_health(process):
-        found = await asyncio.to_thread(read_page, f"planner-1=127.0.0.1:{port}", SECONDS)
+        found = await asyncio.to_thread(read_health_pages, f"planner-1=127.0.0.1:{port}", SECONDS)
         assert (found.name, found.trouble, found.version) == ("planner-1", "", VERSION)
-        assert await asyncio.to_thread(read_ready, f"127.0.0.1:{port}", SECONDS) == "log: it is read"
+        assert await asyncio.to_thread(read_readiness_text, f"127.0.0.1:{port}", SECONDS) == "log: it is read"
         assert found.not_ready == {"log": "it is read"}
         assert "spillway.pods.v1" in found.dead_letters_by_topic
         assert "spillway_callers_file_bad" in found.values
         process.set_ready("log", True)
-        found = await asyncio.to_thread(read_page, f"127.0.0.1:{port}", SECONDS)
+        found = await asyncio.to_thread(read_health_pages, f"127.0.0.1:{port}", SECONDS)
         assert (found.name, found.not_ready) == (f"127.0.0.1:{port}", {})
-        assert await asyncio.to_thread(read_ready, f"127.0.0.1:{port}", SECONDS) == "ready"
+        assert await asyncio.to_thread(read_readiness_text, f"127.0.0.1:{port}", SECONDS) == "ready"
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere.invalid:80", "127.0.0.1:http", ""])
 def test_a_health_port_that_does_not_answer_is_said(address: str) -> None:
-    assert read_page(address, 2.0).trouble
+    assert read_health_pages(address, 2.0).trouble
 
 
 # ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -96,7 +104,7 @@ class ApiServer:
     nodes: list[dict[str, Any]] = field(default_factory=list)
     rights: tuple[tuple[str, str, str], ...] | None = None
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def answer_request(self, request: web.Request) -> web.Response:
         headers = {"Date": format_datetime(self.date, usegmt=True)} if self.date else {}
         if request.path == REVIEWS and self.rights is not None:
             asked = (await request.json())["spec"]["resourceAttributes"]
@@ -115,21 +123,21 @@ def node(name: str, label: str, *taints: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def credential_of(server: ApiServer, folder: Path, token: str = "t") -> AsyncIterator[str]:
+async def write_credential_of(server: ApiServer, folder: Path, token: str = "t") -> AsyncIterator[str]:
     app = web.Application()
-    app.router.add_route("*", "/{path:.*}", server.answer)
+    app.router.add_route("*", "/{path:.*}", server.answer_request)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     try:
-        written(folder, f"http://127.0.0.1:{runner.addresses[0][1]}", token)
+        write_kubeconfig(folder, f"http://127.0.0.1:{runner.addresses[0][1]}", token)
         yield "own-1"
     finally:
         await runner.cleanup()
 
 
-def written(folder: Path, server: str, token: str) -> None:
+def write_kubeconfig(folder: Path, server: str, token: str) -> None:
     config = {
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
@@ -140,8 +148,8 @@ def written(folder: Path, server: str, token: str) -> None:
 
 
 async def test_a_cluster_that_lets_us_in_is_found_well(tmp_path: Path) -> None:
-    async with credential_of(ApiServer(), tmp_path) as credential:
-        found = await visit(tmp_path, "own-1", credential, SECONDS)
+    async with write_credential_of(ApiServer(), tmp_path) as credential:
+        found = await visit_cluster(tmp_path, "own-1", credential, SECONDS)
     assert (found.bad, found.trouble, found.denied, found.expires) == ("", "", (), None)
     assert abs(found.skew_seconds or 99) < SECONDS
 
@@ -153,20 +161,20 @@ async def test_nodes_that_bear_the_taint_of_lending_are_named_and_virtual_ones_a
         node("n2", FLEET),
         node("n3", "x", LENDING),
     ]
-    async with credential_of(ApiServer(nodes=nodes), tmp_path) as credential:
-        found = await visit(tmp_path, "own-1", credential, SECONDS)
+    async with write_credential_of(ApiServer(nodes=nodes), tmp_path) as credential:
+        found = await visit_cluster(tmp_path, "own-1", credential, SECONDS)
     assert found.marked == (("n1", "prod-1"),)
 
 
 async def test_another_services_credential_is_shown_and_asked_for_no_list(tmp_path: Path) -> None:
     """What it may list is not what snapshot may. The bridge's is looked at where there is one."""
-    async with credential_of(ApiServer({"/api/v1/nodes": 403}), tmp_path) as credential:
-        found = await visit(tmp_path, "own-1", credential, SECONDS, "propagator")
+    async with write_credential_of(ApiServer({"/api/v1/nodes": 403}), tmp_path) as credential:
+        found = await visit_cluster(tmp_path, "own-1", credential, SECONDS, "propagator")
     assert (found.service, found.trouble, found.denied) == ("propagator", "", ())
-    assert folder_of("vk-bridge=/etc/x") == ("vk-bridge", Path("/etc/x"))
-    assert folder_of("/etc/x") == ("snapshot", Path("/etc/x"))
+    assert parse_credentials_entry("vk-bridge=/etc/x") == ("vk-bridge", Path("/etc/x"))
+    assert parse_credentials_entry("/etc/x") == ("snapshot", Path("/etc/x"))
     needed = {(service, name) for service in ("snapshot", "propagator", "vk-bridge") for name in ("own-1", "own-2")
-              if is_needed(service, tmp_path, name)}  # fmt: skip
+              if is_credential_needed(service, tmp_path, name)}  # fmt: skip
     assert needed == {(one, name) for one in ("snapshot", "propagator") for name in ("own-1", "own-2")} | {
         ("vk-bridge", "own-1")
     }
@@ -184,16 +192,16 @@ async def test_another_services_credential_is_shown_and_asked_for_no_list(tmp_pa
 async def test_the_bridges_account_is_asked_for_the_rights_that_it_can_do_without(
     rights: tuple[tuple[str, str, str], ...] | None, lacking: tuple[str, ...] | None, tmp_path: Path
 ) -> None:
-    async with credential_of(ApiServer(rights=rights), tmp_path) as credential:
-        found = await visit(tmp_path, "own-1", credential, SECONDS, "vk-bridge")
+    async with write_credential_of(ApiServer(rights=rights), tmp_path) as credential:
+        found = await visit_cluster(tmp_path, "own-1", credential, SECONDS, "vk-bridge")
     said = None if found.lacking is None else tuple(f"{one.verb} {one.resource}" for one in found.lacking)
     assert (found.trouble, said) == ("", lacking)
 
 
 async def test_what_a_cluster_forbids_is_named_by_its_resource(tmp_path: Path) -> None:
     server = ApiServer({"/apis/batch/v1/jobs": 403, "/api/v1/nodes": 403})
-    async with credential_of(server, tmp_path) as credential:
-        found = await visit(tmp_path, "own-1", credential, SECONDS)
+    async with write_credential_of(server, tmp_path) as credential:
+        found = await visit_cluster(tmp_path, "own-1", credential, SECONDS)
     assert found.denied == ("nodes", "jobs.batch")
 
 
@@ -203,28 +211,28 @@ def test_what_is_listed_is_what_a_collector_needs() -> None:
 
 
 async def test_a_token_that_is_refused_is_said(tmp_path: Path) -> None:
-    async with credential_of(ApiServer({"/version": 401}), tmp_path) as credential:
-        found = await visit(tmp_path, "own-1", credential, SECONDS)
+    async with write_credential_of(ApiServer({"/version": 401}), tmp_path) as credential:
+        found = await visit_cluster(tmp_path, "own-1", credential, SECONDS)
     assert ("401" in found.trouble, found.not_known) == (True, True)
 
 
 async def test_a_clock_that_is_wrong_is_measured(tmp_path: Path) -> None:
     server = ApiServer(date=datetime.now(UTC) + timedelta(hours=1))
-    async with credential_of(server, tmp_path) as credential:
-        found = await visit(tmp_path, "own-1", credential, SECONDS)
+    async with write_credential_of(server, tmp_path) as credential:
+        found = await visit_cluster(tmp_path, "own-1", credential, SECONDS)
     assert found.skew_seconds is not None
     assert 3600 - SECONDS < found.skew_seconds < 3600 + SECONDS
 
 
 async def test_a_cluster_that_is_down_and_a_credential_that_is_none(tmp_path: Path, port: int) -> None:
-    written(tmp_path, f"http://127.0.0.1:{port}", "t")
-    assert "connection" in (await visit(tmp_path, "own-1", "own-1", SECONDS)).trouble
+    write_kubeconfig(tmp_path, f"http://127.0.0.1:{port}", "t")
+    assert "connection" in (await visit_cluster(tmp_path, "own-1", "own-1", SECONDS)).trouble
     (tmp_path / "own-1.kubeconfig").write_text("{}")
-    assert "contexts" in (await visit(tmp_path, "own-1", "own-1", SECONDS)).bad
-    assert "absent.kubeconfig" in (await visit(tmp_path, "own-1", "absent", SECONDS)).bad
+    assert "contexts" in (await visit_cluster(tmp_path, "own-1", "own-1", SECONDS)).bad
+    assert "absent.kubeconfig" in (await visit_cluster(tmp_path, "own-1", "absent", SECONDS)).bad
 
 
-def jwt(claims: Any) -> str:
+def json_web_token(claims: Any) -> str:
     return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.c2ln"
 
 
@@ -242,19 +250,21 @@ ENDS = datetime(2030, 1, 2, tzinfo=UTC)
 @pytest.mark.parametrize(
     ("endpoint", "expires"),
     [
-        pytest.param(Endpoint("s", token=jwt({"exp": 1_900_000_000})), 1_900_000_000.0, id="a token"),
-        pytest.param(Endpoint("s", token=jwt({"sub": "x"})), None, id="a token without an end"),
+        pytest.param(Endpoint("s", token=json_web_token({"exp": 1_900_000_000})), 1_900_000_000.0, id="a token"),
+        pytest.param(Endpoint("s", token=json_web_token({"sub": "x"})), None, id="a token without an end"),
         pytest.param(Endpoint("s", token="opaque"), None, id="no JWT"),
         pytest.param(Endpoint("s", token="a.b.c"), None, id="three parts, no JWT"),
-        pytest.param(Endpoint("s", token=jwt([1])), None, id="no claims"),
+        pytest.param(Endpoint("s", token=json_web_token([1])), None, id="no claims"),
         pytest.param(Endpoint("s", client_certificate=client_certificate(ENDS)), ENDS.timestamp(), id="a certificate"),
         pytest.param(
-            Endpoint("s", token=jwt({"exp": 5}), client_certificate=client_certificate(ENDS)), 5.0, id="the sooner"
+            Endpoint("s", token=json_web_token({"exp": 5}), client_certificate=client_certificate(ENDS)),
+            5.0,
+            id="the sooner",
         ),
     ],
 )
 def test_when_a_credential_ends(endpoint: Endpoint, expires: float | None) -> None:
-    assert expires_at(endpoint) == expires
+    assert credential_expires_at(endpoint) == expires
 
 
 async def test_when_an_api_servers_certificate_ends(tmp_path: Path) -> None:
@@ -273,8 +283,8 @@ async def test_when_an_api_servers_certificate_ends(tmp_path: Path) -> None:
 # ── Log and store ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def unwell(found: Any, settings: TopicSettings) -> list[tuple[str, str]]:
-    checks = log.log(found, "", settings)
+def checks_that_failed(found: Any, settings: TopicSettings) -> list[tuple[str, str]]:
+    checks = log.check_log(found, "", settings)
     return [(check.name, check.outcome.value) for check in checks if check.outcome is not CheckOutcome.ok]
 
 
@@ -315,17 +325,17 @@ async def test_topics_as_they_are_on_a_broker(kafka_bootstrap: str) -> None:
     assert found.disks[0].trouble == ""
     assert 0 < found.disks[0].free <= found.disks[0].size
     disks = {f"disk of broker {found.disks[0].broker} {found.disks[0].path}"}
-    assert [one for one in unwell(found, settings) if one[0] not in disks] == [("copies", "warning")]
+    assert [one for one in checks_that_failed(found, settings) if one[0] not in disks] == [("copies", "warning")]
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka_bootstrap)
     await admin.start()
     try:
         name = f"{prefix}spillway.placements.v1"
         await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, {"cleanup.policy": "delete"})])
         found = await inspect_log(KafkaAccess(kafka_bootstrap), prefix, 30)
-        assert ("cleanup and sizes", "failed") in unwell(found, settings)
+        assert ("cleanup and sizes", "failed") in checks_that_failed(found, settings)
         await admin.delete_topics([name])
         found = await inspect_log(KafkaAccess(kafka_bootstrap), prefix, 30)
-        assert [one for one in unwell(found, settings) if one[0] not in disks] == [("topics", "failed")]
+        assert [one for one in checks_that_failed(found, settings) if one[0] not in disks] == [("topics", "failed")]
         assert found.fleet == ""
     finally:
         await admin.close()
@@ -372,7 +382,7 @@ def test_what_is_not_there_is_failed_what_was_not_named_is_skipped_and_the_code_
     assert "failed" in result.stderr
 
 
-def doctored(silent: int, *flags: str) -> Any:
+def run_doctor(silent: int, *flags: str) -> Any:
     """In a folder where `spillway up` wrote addresses; a port at which nobody listens stands for all that are down."""
     place = f"127.0.0.1:{silent}"
     places = {name: [place] for name in ("endpoints", "scaling_endpoints", "lending_endpoints")}
@@ -388,10 +398,10 @@ def test_where_nothing_runs_one_line_says_so_and_what_starts_it(
     """As after `make down`; the same of addresses that nobody's `make up` wrote."""
     monkeypatch.chdir(tmp_path)
     said = f"nothing runs at 127.0.0.1:{port}: `make up` starts it here (its address is that of {ADDRESSES_FILE})"
-    result = doctored(port)
+    result = run_doctor(port)
     assert (result.exit_code, result.stdout) == (1, f"✗ failed   platform: {said}\n")
     assert result.stderr == "1 failed\n"
-    line, hint = doctored(port, "--endpoint", f"localhost:{port}").stdout.splitlines()
+    line, hint = run_doctor(port, "--endpoint", f"localhost:{port}").stdout.splitlines()
     assert "no service, health port, Kafka or Redis answers" in line
     assert "`spillway config` shows the addresses" in hint
 
@@ -401,11 +411,11 @@ def test_what_is_down_in_part_is_told_check_by_check(
 ) -> None:
     """A planner that answers; a program of whomever that listens where a planner is to be, and says nothing."""
     monkeypatch.chdir(tmp_path)
-    assert "✗ failed   Kafka: " in doctored(port, "--endpoint", spillway.address).stdout
+    assert "✗ failed   Kafka: " in run_doctor(port, "--endpoint", spillway.address).stdout
     with socket.socket() as hangs:
         hangs.bind(("127.0.0.1", 0))
         hangs.listen()
-        text = doctored(port, "--endpoint", f"127.0.0.1:{hangs.getsockname()[1]}").stdout
+        text = run_doctor(port, "--endpoint", f"127.0.0.1:{hangs.getsockname()[1]}").stdout
     assert "✗ failed   Kafka: " in text
 
 
@@ -414,7 +424,7 @@ def test_a_log_that_runs_alone_is_told_check_by_check(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, port: int, kafka_bootstrap: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert f"planner 127.0.0.1:{port}" in doctored(port, "--kafka", kafka_bootstrap).stdout
+    assert f"planner 127.0.0.1:{port}" in run_doctor(port, "--kafka", kafka_bootstrap).stdout
 
 
 def test_a_line_for_each_check_and_what_mends_it_below(spillway: Any, port: int) -> None:

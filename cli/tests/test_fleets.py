@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from spillway_cli.config import ADDRESSES_FILE, Config, resolve
+from spillway_cli.config import ADDRESSES_FILE, Config, resolve_config
 from spillway_cli.main import app
 
 OURS, OTHER = "local-0a0a0a0a", "local-0b0b0b0b"
@@ -37,7 +37,7 @@ APPLY = ("apply", "web", "--image", "i", "--replicas", "3")
 pytestmark = pytest.mark.parametrize("spillway", [OURS], indirect=True)
 
 
-def run_folder(spillway: Any, fleet: str, checkout: Path = Path()) -> None:
+def write_addresses_file(spillway: Any, fleet: str, checkout: Path = Path()) -> None:
     """What `spillway up` writes."""
     file = checkout / ADDRESSES_FILE
     file.parent.mkdir(exist_ok=True)
@@ -64,7 +64,7 @@ def test_a_command_in_a_checkout_means_the_fleet_that_was_started_there(
     spillway: Any, command: tuple[str, ...], asked: str
 ) -> None:
     """Another platform took the ports of one that was killed: nobody may be told what was meant for that one."""
-    run_folder(spillway, OTHER)
+    write_addresses_file(spillway, OTHER)
     result = CliRunner().invoke(app, command)
     assert (result.exit_code, result.stdout, getattr(spillway, asked).asked) == (1, "", [])
     assert f"is of fleet {OURS}, and {OTHER} was meant: nothing was done; `spillway config` shows" in result.stderr
@@ -86,19 +86,19 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_below_the_folder_of_make_up_a_command_means_its_fleet(spillway: Any, checkout: Path) -> None:
-    run_folder(spillway, OURS, checkout)
+    write_addresses_file(spillway, OURS, checkout)
     done = CliRunner().invoke(app, APPLY)
     assert (done.exit_code, done.stderr, len(spillway.planner.asked)) == (0, "", 1)
     settings = json.loads(CliRunner().invoke(app, ("config", "-o", "json")).stdout)["settings"]
     assert settings["endpoints"]["from"] == f"file {checkout / ADDRESSES_FILE}"
-    run_folder(spillway, OTHER, checkout)
+    write_addresses_file(spillway, OTHER, checkout)
     refused = CliRunner().invoke(app, APPLY)
     assert (refused.exit_code, len(spillway.planner.asked)) == (1, 1)
     assert f"; the fleet that is meant is that of {checkout / ADDRESSES_FILE}\n" in refused.stderr
 
 
 def test_what_was_started_above_and_is_down_is_started_there(spillway: Any, checkout: Path) -> None:
-    run_folder(spillway, OURS, checkout)
+    write_addresses_file(spillway, OURS, checkout)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         places = {"endpoints": [f"127.0.0.1:{nobody.getsockname()[1]}"], "fleet": OURS}
@@ -121,49 +121,49 @@ def test_what_lies_above_and_may_be_somebody_elses_is_not_taken(
 ) -> None:
     if not root:
         (checkout / ".git").rmdir()
-    run_folder(spillway, fleet, checkout / place)
-    assert resolve({}).config.endpoints == Config().endpoints
+    write_addresses_file(spillway, fleet, checkout / place)
+    assert resolve_config({}).config.endpoints == Config().endpoints
 
 
 def test_what_another_user_left_above_is_not_taken(
     spillway: Any, checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run_folder(spillway, OURS, checkout)
-    assert resolve({}).config.fleet == OURS
+    write_addresses_file(spillway, OURS, checkout)
+    assert resolve_config({}).config.fleet == OURS
     monkeypatch.setattr(os, "getuid", lambda: checkout.stat().st_uid + 1)
-    assert resolve({}).config.fleet == ""
+    assert resolve_config({}).config.fleet == ""
 
 
 def test_the_nearest_is_taken_or_none(spillway: Any, checkout: Path) -> None:
-    run_folder(spillway, OURS, checkout)
-    run_folder(spillway, OTHER, checkout / "services")
-    assert resolve({}).config.fleet == OTHER
-    run_folder(spillway, "", checkout / "services")
-    assert resolve({}).config.endpoints == Config().endpoints
-    run_folder(spillway, "local-0c0c0c0c")
-    assert resolve({}).config.fleet == "local-0c0c0c0c"
+    write_addresses_file(spillway, OURS, checkout)
+    write_addresses_file(spillway, OTHER, checkout / "services")
+    assert resolve_config({}).config.fleet == OTHER
+    write_addresses_file(spillway, "", checkout / "services")
+    assert resolve_config({}).config.endpoints == Config().endpoints
+    write_addresses_file(spillway, "local-0c0c0c0c")
+    assert resolve_config({}).config.fleet == "local-0c0c0c0c"
 
 
 def test_who_names_another_address_does_not_mean_the_fleet_of_the_run_folder(spillway: Any) -> None:
-    run_folder(spillway, OTHER)
+    write_addresses_file(spillway, OTHER)
     result = spillway(*APPLY)
     assert (result.exit_code, result.stderr) == (0, f"fleet {OURS}, at {spillway.address}\n")
 
 
 @pytest.mark.parametrize("given", [pytest.param(True, id="flag"), pytest.param(False, id="variable")])
 def test_a_fleet_may_be_named(spillway: Any, monkeypatch: pytest.MonkeyPatch, given: bool) -> None:
-    def asked(fleet: str) -> Any:
+    def apply_in_fleet(fleet: str) -> Any:
         if given:
             return spillway("--fleet", fleet, *APPLY)
         monkeypatch.setenv("SPILLWAY_FLEET", fleet)
         return spillway(*APPLY)
 
-    refused = asked(OTHER)
+    refused = apply_in_fleet(OTHER)
     assert (refused.exit_code, spillway.planner.asked) == (1, [])
     assert f"{spillway.address}: this planner is of fleet {OURS}, and {OTHER} was meant" in refused.stderr
-    done = asked(OURS)
+    done = apply_in_fleet(OURS)
     assert (done.exit_code, done.stderr) == (0, "")
-    wrong = asked("flotte-\u00e4")
+    wrong = apply_in_fleet("flotte-\u00e4")
     assert (wrong.exit_code, "expected a fleet's id" in wrong.stderr) == (2, True)
 
 
@@ -224,14 +224,14 @@ def test_nothing_is_changed_where_nobody_names_a_fleet(
 ) -> None:
     """In a fresh checkout somebody else's platform listens at the default address."""
     refused = by_default(*command)
-    assert (refused.exit_code, refused.stdout, changes_of(getattr(spillway, asked))) == (2, "", [])
+    assert (refused.exit_code, refused.stdout, change_requests_to(getattr(spillway, asked))) == (2, "", [])
     last = refused.stderr.splitlines()[-1]
     assert last.startswith("spillway: nothing was done: no fleet is named, and at 127.0.0.1:"), refused.stderr
     assert f"of fleet {OURS}; name the fleet with --fleet ID or --" in last
     assert f"config.toml; in a folder where `make up` was run, {ADDRESSES_FILE} names it" in last
 
 
-def changes_of(fake: Any) -> list[Any]:
+def change_requests_to(fake: Any) -> list[Any]:
     """What was asked of it, but for what a look at who answers asks, and what keeps nothing."""
     return [
         request
@@ -258,7 +258,7 @@ def test_a_fleet_that_is_named_once_is_changed_at_the_default_address(
 
 def test_the_variable_and_the_run_folder_name_it(spillway: Any, by_default: Any) -> None:
     assert CliRunner(env={"SPILLWAY_ENDPOINTS": spillway.address}).invoke(app, APPLY).exit_code == 0
-    run_folder(spillway, OURS)
+    write_addresses_file(spillway, OURS)
     assert by_default("scale", "web", "--replicas", "4").exit_code == 0
     assert spillway.planner.replicas == {("default", "web"): 4}
 
@@ -281,7 +281,7 @@ def test_a_policy_whose_hpa_nobody_names_keeps_its_workload_from_being_applied(
     """What is refused in the end is refused before the first change."""
     file = write("both.yaml", f"{MANIFEST}---\n{POLICY}")
     result = by_default("--endpoint", spillway.address, "apply", "-f", file)
-    assert (result.exit_code, changes_of(spillway.planner), changes_of(spillway.scaling)) == (2, [], [])
+    assert (result.exit_code, change_requests_to(spillway.planner), change_requests_to(spillway.scaling)) == (2, [], [])
     assert "--scaling-endpoint HOST:PORT, SPILLWAY_FLEET or SPILLWAY_SCALING_ENDPOINTS" in result.stderr
     assert by_default("--endpoint", spillway.address, "plan", "-f", file).exit_code == 0
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from spillway_cli.exits import CommandFailed
-from spillway_cli.grouping import grouped
+from spillway_cli.grouping import group_by_workload
 from spillway_cli.manifests import Document
-from spillway_cli.many import BATCH_CHARACTERS_MAX, BATCH_ITEMS_MAX, batches
+from spillway_cli.many import BATCH_CHARACTERS_MAX, BATCH_ITEMS_MAX, batched_groups
 
 Write = Callable[[str, str], str]
 
@@ -31,7 +31,7 @@ def service(name: str, **selector: str) -> Document:
     return document("Service", name, spec={"selector": selector})
 
 
-def propagation(name: str, *selected: str, namespace: str = "shop") -> Document:
+def propagation_policy(name: str, *selected: str, namespace: str = "shop") -> Document:
     selectors = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": each} for each in selected]
     return document("PropagationPolicy", name, namespace, spec={"resourceSelectors": selectors})
 
@@ -57,7 +57,7 @@ GROUPS = (
         id="a policy for each",
     ),
     pytest.param(
-        (workload("a"), propagation("p", "b", "c"), workload("b"), propagation("q", "a"), workload("c")),
+        (workload("a"), propagation_policy("p", "b", "c"), workload("b"), propagation_policy("q", "a"), workload("c")),
         {"a": ["a", "q"], "b": ["b", "p"], "c": ["c", "p"]},
         id="PropagationPolicies with those that they select",
     ),
@@ -69,7 +69,7 @@ GROUPS = (
 def test_each_document_goes_with_its_workload(documents: tuple[Document, ...], expected: dict[str, list[str]]) -> None:
     found = {
         group.name: [json.loads(entry.text)["metadata"]["name"] for entry in group.documents]
-        for group in grouped(documents)
+        for group in group_by_workload(documents)
     }
     assert found == expected
 
@@ -90,7 +90,12 @@ def test_each_document_goes_with_its_workload(documents: tuple[Document, ...], e
             id="a policy of nobody",
         ),
         pytest.param(
-            (workload("a"), workload("b"), propagation("a", "a"), propagation("b", "b", namespace="other")),
+            (
+                workload("a"),
+                workload("b"),
+                propagation_policy("a", "a"),
+                propagation_policy("b", "b", namespace="other"),
+            ),
             "PropagationPolicy b: expected spec.resourceSelectors that select one",
             id="a PropagationPolicy of another namespace",
         ),
@@ -98,15 +103,15 @@ def test_each_document_goes_with_its_workload(documents: tuple[Document, ...], e
 )
 def test_what_goes_with_no_workload_or_with_two_is_refused(documents: tuple[Document, ...], words: str) -> None:
     with pytest.raises(CommandFailed) as refused:
-        grouped(documents)
+        group_by_workload(documents)
     assert words in str(refused.value)
 
 
 def test_batches_are_bounded_by_number_and_by_size() -> None:
-    many = grouped([workload(f"web-{number}") for number in range(2 * BATCH_ITEMS_MAX + 1)])
-    assert [len(batch) for batch in batches(many)] == [BATCH_ITEMS_MAX, BATCH_ITEMS_MAX, 1]
-    large = grouped([workload(f"web-{number}", "x" * (BATCH_CHARACTERS_MAX // 2)) for number in range(3)])
-    assert [len(batch) for batch in batches(large)] == [1, 1, 1]
+    many = group_by_workload([workload(f"web-{number}") for number in range(2 * BATCH_ITEMS_MAX + 1)])
+    assert [len(batch) for batch in batched_groups(many)] == [BATCH_ITEMS_MAX, BATCH_ITEMS_MAX, 1]
+    large = group_by_workload([workload(f"web-{number}", "x" * (BATCH_CHARACTERS_MAX // 2)) for number in range(3)])
+    assert [len(batch) for batch in batched_groups(large)] == [1, 1, 1]
 
 
 def test_many_workloads_go_in_one_batch_and_each_is_answered(spillway: Any, write: Write) -> None:

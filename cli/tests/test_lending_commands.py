@@ -21,19 +21,19 @@ def answers(spillway: Any) -> tuple[FakeLending, str]:
     return spillway.lending, spillway.lending_address
 
 
-def run(address: str, *arguments: str) -> Any:
+def run_command(address: str, *arguments: str) -> Any:
     environ = {"SPILLWAY_LENDING_ENDPOINTS": address, "SPILLWAY_RETRY_SECONDS": "0.3", "TERM": "dumb"}
     return CliRunner(env=environ).invoke(app, list(arguments))
 
 
 def test_lent_shows_every_page_and_that_it_may_be_old(answers: tuple[FakeLending, str]) -> None:
     fake, address = answers
-    result = run(address, "lent", "own-1", "-o", "json")
+    result = run_command(address, "lent", "own-1", "-o", "json")
     assert result.exit_code == 0
     assert [node["node"] for node in json.loads(result.stdout)] == ["n1", "n1"]
     assert [request.page_token for request in fake.asked] == ["", "more"]
     assert "not the active one" in result.stderr
-    assert "Need, own-1/shop/web" in run(address, "lent").stdout
+    assert "Need, own-1/shop/web" in run_command(address, "lent").stdout
 
 
 def test_lent_begins_with_the_cores_and_counts_nodes_by_state_and_pods(answers: tuple[FakeLending, str]) -> None:
@@ -43,32 +43,32 @@ def test_lent_begins_with_the_cores_and_counts_nodes_by_state_and_pods(answers: 
         replace(NODE, state="Lent", supply_class="dedicated"),
         NODE,
     )
-    result = run(address, "lent")
+    result = run_command(address, "lent")
     said = "16 cores recovered (8 dedicated, 8 idle): 4 nodes lent, 2 recalled, 18 pods"
     assert result.stderr.endswith(f"{said}\n")
     assert "Recalled " in result.stdout
     assert " ago" in result.stdout
     fake.nodes = ()
-    assert run(address, "lent").stderr.endswith("0 cores recovered: 0 nodes lent, 0 recalled, 0 pods\n")
+    assert run_command(address, "lent").stderr.endswith("0 cores recovered: 0 nodes lent, 0 recalled, 0 pods\n")
 
 
 def test_recall_names_nodes_and_says_how_many(answers: tuple[FakeLending, str]) -> None:
     fake, address = answers
-    result = run(address, "recall", "own-1", "n1", "--grace", "5", "--reason", "sold", "--plan")
+    result = run_command(address, "recall", "own-1", "n1", "--grace", "5", "--reason", "sold", "--plan")
     assert (result.exit_code, result.stderr) == (0, "1 node would be recalled of own-1\n")
     assert fake.asked == [lending.RecallRequest("own-1", ("n1",), 5, "sold", plan_only=True)]
 
 
 def test_a_refusal_ends_with_its_text(answers: tuple[FakeLending, str]) -> None:
     _, address = answers
-    result = run(address, "recall", "own-1", "n9")
+    result = run_command(address, "recall", "own-1", "n9")
     assert result.exit_code == 2
     assert "not lent by own-1: n9" in result.stderr
 
 
 def test_idle_report_says_what_is_known_by_requests_alone(answers: tuple[FakeLending, str]) -> None:
     fake, address = answers
-    result = run(address, "idle", "report", "--hours", "24")
+    result = run_command(address, "idle", "report", "--hours", "24")
     assert fake.asked == [lending.IdleReportRequest("", 24, 500, "")]
     assert "requests only" in result.stdout
     assert "give it back" in result.stdout
@@ -77,7 +77,7 @@ def test_idle_report_says_what_is_known_by_requests_alone(answers: tuple[FakeLen
 
 
 def test_a_descheduler_that_is_not_there_is_named() -> None:
-    result = run("127.0.0.1:1", "lent")
+    result = run_command("127.0.0.1:1", "lent")
     assert result.exit_code == 4
     assert "descheduler not reachable" in result.stderr
 
@@ -103,7 +103,7 @@ pool: pool
 def test_a_file_declares_every_cluster_in_it_once_all_are_found_right(answers: tuple[FakeLending, str]) -> None:
     fake, address = answers
     Path("lending.yaml").write_text(FILE)
-    result = run(address, "lending", "declare", "-f", "lending.yaml", "-o", "json")
+    result = run_command(address, "lending", "declare", "-f", "lending.yaml", "-o", "json")
     assert result.exit_code == 0, result.stderr
     assert [one["cluster"] for one in json.loads(result.stdout)] == ["own-1", "own-2"]
     planned, _, declared, other = fake.asked
@@ -121,7 +121,7 @@ def test_a_file_declares_every_cluster_in_it_once_all_are_found_right(answers: t
 def test_flags_are_one_rule_and_a_plan_keeps_nothing(answers: tuple[FakeLending, str]) -> None:
     fake, address = answers
     flags = ("--share", "50", "--reserve", "2", "--idle", "60", "--nodes", "disk=nvme,ssd", "--nodes", "rack")
-    result = run(address, "lending", "declare", "own-1", "--pool", "pool", *flags, "--plan-only")
+    result = run_command(address, "lending", "declare", "own-1", "--pool", "pool", *flags, "--plan-only")
     assert (result.exit_code, result.stderr) == (0, "own-1 lends to pool: would be declared\n")
     nodes = (Requirement("disk", "In", ("nvme", "ssd")), Requirement("rack", "Exists", ()))
     rule = LendingRule("all", nodes, "", 50, 2, 60, 0.0)
@@ -153,7 +153,7 @@ def test_a_file_that_is_wrong_names_field_value_and_what_was_expected(
 ) -> None:
     fake, address = answers
     Path("lending.yaml").write_text(text)
-    result = run(address, "lending", "declare", "-f", "lending.yaml")
+    result = run_command(address, "lending", "declare", "-f", "lending.yaml")
     assert result.exit_code in (1, 2)
     assert complaint in result.stderr
     assert all(request.plan_only for request in fake.asked)
@@ -163,20 +163,20 @@ def test_a_file_that_is_wrong_names_field_value_and_what_was_expected(
 def test_a_nought_that_would_be_read_as_what_is_usual_is_refused(answers: tuple[FakeLending, str], flag: str) -> None:
     """On the wire 0 is what is left out: `--share 0` would lend all."""
     fake, address = answers
-    result = run(address, "lending", "declare", "own-1", "--pool", "pool", flag, "0")
+    result = run_command(address, "lending", "declare", "own-1", "--pool", "pool", flag, "0")
     assert (result.exit_code, fake.asked) == (2, [])
 
 
 @pytest.mark.parametrize("given", ["=x", "disk=", "disk=a,,b"])
 def test_a_label_that_is_none_is_refused(answers: tuple[FakeLending, str], given: str) -> None:
-    result = run(answers[1], "lending", "declare", "own-1", "--pool", "pool", "--nodes", given)
+    result = run_command(answers[1], "lending", "declare", "own-1", "--pool", "pool", "--nodes", given)
     assert result.exit_code == 2
     assert f"--nodes {given!r}: expected KEY" in result.stderr
 
 
 def test_a_file_and_flags_together_are_refused(answers: tuple[FakeLending, str]) -> None:
     Path("lending.yaml").write_text(FILE)
-    result = run(answers[1], "lending", "declare", "own-3", "-f", "lending.yaml")
+    result = run_command(answers[1], "lending", "declare", "own-3", "-f", "lending.yaml")
     assert result.exit_code == 2
     assert "expected either the file or the cluster" in result.stderr
 
@@ -188,7 +188,7 @@ def test_flags_without_a_cluster_or_a_pool_name_the_one_that_is_missing(
     answers: tuple[FakeLending, str], given: tuple[str, ...], missing: str
 ) -> None:
     fake, address = answers
-    result = run(address, "lending", "declare", *given)
+    result = run_command(address, "lending", "declare", *given)
     assert (result.exit_code, fake.asked) == (2, [])
     assert f"no {missing}: expected CLUSTER --pool POOL, or -f FILE" in result.stderr
 
@@ -196,7 +196,7 @@ def test_flags_without_a_cluster_or_a_pool_name_the_one_that_is_missing(
 def test_withdraw_waits_until_nothing_is_lent_and_says_so(answers: tuple[FakeLending, str]) -> None:
     fake, address = answers
     fake.lent_in_turn = [2, 0]
-    result = run(address, "lending", "withdraw", "own-1", "--wait", "--timeout", "20")
+    result = run_command(address, "lending", "withdraw", "own-1", "--wait", "--timeout", "20")
     assert result.exit_code == 0
     assert result.stderr.splitlines()[-3:] == [
         "waiting: own-1: 2 nodes to come back",
@@ -208,29 +208,29 @@ def test_withdraw_waits_until_nothing_is_lent_and_says_so(answers: tuple[FakeLen
 def test_withdraw_ends_with_5_while_nodes_are_away_still(answers: tuple[FakeLending, str]) -> None:
     fake, address = answers
     fake.lent_in_turn = [1] * 100
-    result = run(address, "lending", "withdraw", "own-1", "--wait", "--timeout", "0.2")
+    result = run_command(address, "lending", "withdraw", "own-1", "--wait", "--timeout", "0.2")
     assert result.exit_code == 5
     assert "own-1: not withdrawn after 0.2 s: 1 node to come back" in result.stderr
 
 
 def test_list_and_get_show_state_rules_and_numbers(answers: tuple[FakeLending, str]) -> None:
     _, address = answers
-    listed = run(address, "lending", "list")
+    listed = run_command(address, "lending", "list")
     assert "paused" in listed.stdout
     assert "warning: own-1: frozen" in listed.stderr
     said = "12 cores recovered: 3 of 8 nodes lent by 1 cluster; 2 checked before they are lent\n"
     assert listed.stderr.startswith(said)
-    found = run(address, "lending", "get", "own-1")
+    found = run_command(address, "lending", "get", "own-1")
     assert "disk=nvme, gpu DoesNotExist" in found.stdout
     assert "own-1 lends to pool: paused; 3 nodes lent, 1 recalled, 2 being checked; grace 30 s" in found.stderr
-    assert json.loads(run(address, "lending", "get", "own-1", "-o", "json").stdout)["recalls_per_minute"] == 6
+    assert json.loads(run_command(address, "lending", "get", "own-1", "-o", "json").stdout)["recalls_per_minute"] == 6
 
 
 def test_pause_resume_and_withdraw_say_what_they_changed(answers: tuple[FakeLending, str]) -> None:
     fake, address = answers
-    assert run(address, "lending", "pause", "--reason", "sale").stderr.endswith("own-1: is paused already\n")
-    assert run(address, "lending", "resume", "own-1").stderr.endswith("own-1: resumed\n")
-    said = run(address, "lending", "withdraw", "own-1").stderr
+    assert run_command(address, "lending", "pause", "--reason", "sale").stderr.endswith("own-1: is paused already\n")
+    assert run_command(address, "lending", "resume", "own-1").stderr.endswith("own-1: resumed\n")
+    said = run_command(address, "lending", "withdraw", "own-1").stderr
     assert said.endswith(
         "own-1: being withdrawn\n`lending list` shows the cluster until its last node is back; --wait waits for it\n"
     )

@@ -26,12 +26,12 @@ REPORT = CapacityReported("own-1", 7, 0, 1, 3, 9, wire.pack_columns(columns.colu
 def run(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     broker = LocalBroker()
     bus = LocalBus(broker, "f", "test")
-    asyncio.run(_publish(bus))
+    asyncio.run(_publish_events(bus))
     monkeypatch.setattr(log_commands, "open_bus", lambda _: LocalBus(broker, "f", "cli"))
     return CliRunner()
 
 
-async def _publish(bus: LocalBus | KafkaBus) -> None:
+async def _publish_events(bus: LocalBus | KafkaBus) -> None:
     await bus.publish(REPORT, CapacityNeeded("a", "web", "own-1", Generation(7, 2), 3, 4), ClusterLeft("old"))
 
 
@@ -95,11 +95,11 @@ def test_topics_then_events_on_kafka(kafka_bootstrap: str) -> None:
     assert first.stdout.startswith("shop-")
     assert runner.invoke(app, arguments).stdout == first.stdout
 
-    async def publish() -> None:
+    async def publish_to_kafka() -> None:
         async with KafkaBus(KafkaSettings(kafka_bootstrap, topic_prefix=prefix), "", "test") as bus:
-            await _publish(bus)
+            await _publish_events(bus)
 
-    asyncio.run(publish())
+    asyncio.run(publish_to_kafka())
     result = runner.invoke(app, ["events", "clusters", "--from-start", "--no-follow", "-o", "json"])
     assert result.exit_code == 0
     assert [json.loads(line)["type"] for line in result.stdout.splitlines()] == ["ClusterLeft"]

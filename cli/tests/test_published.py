@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.api import RequestError
-from spillway_cli.carried import PLACED, check_each
+from spillway_cli.carried import PLACED, check_request_groups
 from spillway_cli.exits import CommandFailed
-from spillway_cli.grouping import grouped
+from spillway_cli.grouping import group_by_workload
 from spillway_cli.manifests import Document
 from spillway_cli.scale_policies import GROUPS
 
@@ -131,16 +131,16 @@ PROPAGATION = {
 }
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+def paths_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, part in inner for place in places(part, (*path, key)))]
+    return [path, *(place for key, part in inner for place in paths_in(part, (*path, key)))]
 
 
-def changed(value: Any, path: tuple[Any, ...], put: Any) -> Any:
+def copy_with_change(value: Any, path: tuple[Any, ...], put: Any) -> Any:
     if not path:
         return put
     copy = value.copy()
-    copy[path[0]] = changed(copy[path[0]], path[1:], put)
+    copy[path[0]] = copy_with_change(copy[path[0]], path[1:], put)
     return copy
 
 
@@ -149,13 +149,13 @@ def test_objects_of_any_form_are_refused_in_words(data: st.DataObject) -> None:
     """Whatever stands below spec, which is read after the names and kinds were."""
     objects = [yaml.safe_load(WEB), yaml.safe_load(WEB.replace("web", "api")), SERVICE, PROPAGATION]
     index = data.draw(st.integers(0, 3))
-    path = data.draw(st.sampled_from([place for place in places(objects[index]) if place[:1] == ("spec",)]))
-    objects[index] = changed(objects[index], path, data.draw(JSON))
+    path = data.draw(st.sampled_from([place for place in paths_in(objects[index]) if place[:1] == ("spec",)]))
+    objects[index] = copy_with_change(objects[index], path, data.draw(JSON))
     for value in objects:
         value["metadata"]["namespace"] = "default"
     documents = [Document(json.dumps(value), f"document {number}") for number, value in enumerate(objects)]
     try:
-        check_each(grouped(documents))
+        check_request_groups(group_by_workload(documents))
     except (CommandFailed, RequestError) as error:
         said = str(error)
     else:

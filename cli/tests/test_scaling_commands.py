@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from spillway import api_scaling as scaling
-from spillway_cli.policy_names import PolicyName, policy_name
-from spillway_cli.scale_policies import target
+from spillway_cli.policy_names import PolicyName, parse_policy_name
+from spillway_cli.scale_policies import parse_scale_target
 
 from .test_commands import DEPLOYMENT
 
@@ -298,7 +298,7 @@ def test_wrong_names_are_2_and_never_asked(spillway: Any, arguments: tuple[str, 
     ],
 )
 def test_names_of_policies(given: str, name: PolicyName | None) -> None:
-    assert policy_name(given) == name
+    assert parse_policy_name(given) == name
 
 
 @pytest.mark.parametrize(
@@ -306,7 +306,7 @@ def test_names_of_policies(given: str, name: PolicyName | None) -> None:
     [("web", ("Deployment", "web")), ("deploy/web", ("Deployment", "web")), ("sts/db", ("StatefulSet", "db"))],
 )
 def test_targets(given: str, found: tuple[str, str]) -> None:
-    assert target(given) == found
+    assert parse_scale_target(given) == found
 
 
 def test_no_hpa_is_4_and_named(spillway: Any) -> None:

@@ -10,7 +10,7 @@ from spillway.api import BatchAnswer, CapacityReply, ClusterStatus, PlacedPart, 
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation
 from spillway_cli import tables
-from spillway_cli.output import SafeConsole, table
+from spillway_cli.output import SafeConsole, make_table
 
 PLACED = PlacementReply(
     "shop", "web", 1, 3, 3, 0, "", (PlacedPart("own-1", "own", 3, 0, False),), (), (), deleting=False, stale=False
@@ -39,7 +39,7 @@ def test_a_listed_workload_tells_what_becomes_of_it_and_for_what_it_waits(reply:
 def test_of_what_is_gone_its_decisions_are_shown_and_which_was_the_last() -> None:
     record = DecisionRecorded("shop", "web", Generation(7, 2), 1_795_280_869_000, "Delete", 0, 0, (), (), "", "")
     console = Console(file=StringIO(), width=100)
-    console.print(tables.workload(WorkloadReply(PLACED, "", (), (record,), gone=True)))
+    console.print(tables.render_workload(WorkloadReply(PLACED, "", (), (record,), gone=True)))
     assert isinstance(console.file, StringIO)
     shown = console.file.getvalue()
     assert "shop/web  is not declared any more: Delete on 2026-11-2" in shown
@@ -49,7 +49,10 @@ def test_of_what_is_gone_its_decisions_are_shown_and_which_was_the_last() -> Non
 
 def test_disowning_says_in_its_line_what_stays_where() -> None:
     reply = replace(PLACED, disowning=True, waiting_for="what is disowned stays")
-    assert tables.summary(reply).plain == "shop/web  is being disowned: 1 cluster to go; what is disowned stays"
+    assert (
+        tables.placement_summary_line(reply).plain
+        == "shop/web  is being disowned: 1 cluster to go; what is disowned stays"
+    )
 
 
 NAMES = ("cloud-1", "own-1", "own-2")
@@ -62,17 +65,19 @@ DECIDED = DecisionRecorded("shop", "web", Generation(7, 2), 1, "Apply", 9, 0, IN
 @pytest.mark.parametrize(
     "shown",
     [
-        pytest.param(tables.placement(SPREAD), id="placement"),
-        pytest.param(tables.placement(replace(SPREAD, parts=OUT_OF_ORDER[:1])), id="placement with clusters left out"),
-        pytest.param(tables.workload(WorkloadReply(SPREAD, "Deployment", (), ())), id="workload"),
-        pytest.param(tables.workloads([WorkloadReply(SPREAD, "Deployment", (), ())]), id="list"),
-        pytest.param(tables.history([DECIDED]), id="history"),
-        pytest.param(tables.batch(["web"], [BatchAnswer("OK", "", SPREAD)]), id="batch"),
-        pytest.param(tables.capacity(CapacityReply(INPUTS, (), False)), id="capacity"),
+        pytest.param(tables.render_placement(SPREAD), id="placement"),
+        pytest.param(
+            tables.render_placement(replace(SPREAD, parts=OUT_OF_ORDER[:1])), id="placement with clusters left out"
+        ),
+        pytest.param(tables.render_workload(WorkloadReply(SPREAD, "Deployment", (), ())), id="workload"),
+        pytest.param(tables.workloads_table([WorkloadReply(SPREAD, "Deployment", (), ())]), id="list"),
+        pytest.param(tables.decision_history_table([DECIDED]), id="history"),
+        pytest.param(tables.render_batch_answers(["web"], [BatchAnswer("OK", "", SPREAD)]), id="batch"),
+        pytest.param(tables.render_capacity(CapacityReply(INPUTS, (), False)), id="capacity"),
     ],
 )
 def test_clusters_stand_in_the_order_of_their_names_wherever_they_are_shown(shown: RenderableType) -> None:
-    text = printed(shown, 200)
+    text = printed_text(shown, 200)
     assert sorted(NAMES, key=text.index) == list(NAMES)
 
 
@@ -85,29 +90,31 @@ STATUS = ClusterStatus(
 def test_a_table_fits_80_columns_and_what_has_no_room_beside_the_rest_stands_below_it() -> None:
     reply = replace(PLACED, name="checkout-backend", parts=(PlacedPart(LONG, "own", 3, 0, False),))
     workload = WorkloadReply(reply, "Deployment", (STATUS,), ())
-    for shown in (tables.workload(workload), tables.workloads([workload]), tables.placement(reply)):
-        lines = printed(shown, 80).splitlines()
+    for shown in (tables.render_workload(workload), tables.workloads_table([workload]), tables.render_placement(reply)):
+        lines = printed_text(shown, 80).splitlines()
         assert max(map(len, lines)) <= 80, lines
         assert any(LONG in line for line in lines), lines
 
 
 def test_a_name_is_whole_even_where_it_alone_is_wider_than_the_table_may_be() -> None:
     name = "n" * 90
-    lines = printed(table(("NODE", "PODS", ""), [(name, 3, "two words")], right=("PODS",)), 80).splitlines()
+    lines = printed_text(make_table(("NODE", "PODS", ""), [(name, 3, "two words")], right=("PODS",)), 80).splitlines()
     assert lines[1].startswith(name)
 
 
 def test_a_table_with_room_has_a_line_for_each_row_and_numbers_to_the_right() -> None:
-    shown = printed(table(("NAME", "REPLICAS", ""), [("web", 3, "all is well"), ("x", 1200, "")], ("REPLICAS",)), 80)
+    shown = printed_text(
+        make_table(("NAME", "REPLICAS", ""), [("web", 3, "all is well"), ("x", 1200, "")], ("REPLICAS",)), 80
+    )
     assert shown.splitlines() == ["NAME  REPLICAS", "web          3  all is well", "x         1200"]
 
 
 def test_only_where_a_table_is_too_wide_lines_break_at_words_and_empty_columns_go() -> None:
-    shown = printed(table(("NAME", "FREE", "WHY"), [("web", "", "all of it is well")]), 14)
+    shown = printed_text(make_table(("NAME", "FREE", "WHY"), [("web", "", "all of it is well")]), 14)
     assert shown.splitlines() == ["NAME  WHY", "web   all of", "      it is", "      well"]
 
 
-def printed(shown: RenderableType, width: int) -> str:
+def printed_text(shown: RenderableType, width: int) -> str:
     console = SafeConsole(file=StringIO(), width=width, highlight=False, markup=False)
     console.print(shown)
     assert isinstance(console.file, StringIO)

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from spillway_cli.exits import say
-from spillway_cli.output import Format, SafeConsole, print_machine, table
-from spillway_cli.terminal_text import harmless, steers
+from spillway_cli.exits import print_message
+from spillway_cli.output import Format, SafeConsole, make_table, print_for_machines
+from spillway_cli.terminal_text import harmless_text, has_terminal_controls
 
 STEERING = "\x1b]0;mine\x07\x1b[2J\x1b[8m\x9b31m \u202eabc\u2066 \ufeff\r\x08"
 
 
-def printed(*shown: object) -> str:
+def printed_text(*shown: object) -> str:
     out = io.StringIO()
     SafeConsole(file=out, width=200, highlight=False, markup=False, force_terminal=False).print(*shown)
     return out.getvalue()
@@ -27,15 +27,15 @@ def printed(*shown: object) -> str:
     "shown",
     [
         STEERING,
-        table(("TEXT",), [(STEERING,), ("calm",)]),
+        make_table(("TEXT",), [(STEERING,), ("calm",)]),
         Text("bold ", style="bold").append(STEERING, style="red").append(" end"),
-        table((STEERING,), [("calm",)]),
+        make_table((STEERING,), [("calm",)]),
     ],
     ids=["a line", "a cell", "styled text", "a head"],
 )
 def test_nothing_printed_steers(shown: object) -> None:
-    text = printed(shown)
-    assert not steers(text)
+    text = printed_text(shown)
+    assert not has_terminal_controls(text)
     assert "\\x1b]0;mine" in text
     assert "\\u202eabc" in text
 
@@ -55,20 +55,20 @@ def test_machines_read_the_same_and_terminals_nothing(form: Format, text: str) -
     out, before = io.StringIO(), sys.stdout
     sys.stdout = out
     try:
-        print_machine({"text": text}, form)
+        print_for_machines({"text": text}, form)
     finally:
         sys.stdout = before
-    assert not steers(out.getvalue())
+    assert not has_terminal_controls(out.getvalue())
     read = json.loads(out.getvalue()) if form is Format.json else yaml.safe_load(out.getvalue())
     assert read == {"text": text}
 
 
 @given(st.text(st.sampled_from("aä\t\n→…✓" + STEERING)))
 def test_what_steers_nothing_is_left_alone(text: str) -> None:
-    assert not steers(harmless(text))
-    assert steers(text) or harmless(text) == text
+    assert not has_terminal_controls(harmless_text(text))
+    assert has_terminal_controls(text) or harmless_text(text) == text
 
 
 def test_an_error_on_stderr_steers_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    say(f"own-1: {STEERING}")
-    assert not steers(capsys.readouterr().err)
+    print_message(f"own-1: {STEERING}")
+    assert not has_terminal_controls(capsys.readouterr().err)

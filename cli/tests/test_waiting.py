@@ -6,10 +6,10 @@ import pytest
 
 from spillway.api import ClusterStatus, ListBrakesReply, PlacedPart, PlacementReply, WorkloadReply
 from spillway.events import STATE_PRESENT, JobEnd, StatusDetails
-from spillway_cli.waiting import held_back, lacking
+from spillway_cli.waiting import handover_obstacles_text, missing_for_ready_text
 
 
-def reply(waiting_for: str) -> WorkloadReply:
+def reply_waiting_for(waiting_for: str) -> WorkloadReply:
     """One cluster in which all is well."""
     part = PlacedPart("own-1", "own", 3, 0, removing=False)
     placement = PlacementReply("shop", "web", 4, 3, 3, 0, waiting_for, (part,), (), (), deleting=False, stale=False)
@@ -19,18 +19,23 @@ def reply(waiting_for: str) -> WorkloadReply:
 
 def test_a_rollout_is_waited_for_though_every_cluster_shows_what_it_is_to_show() -> None:
     text = "rollout 1 of 3 clusters: waits for own-1: 1 of 3 updated, 3 available"
-    assert lacking(reply(text), 4) == text
+    assert missing_for_ready_text(reply_waiting_for(text), 4) == text
 
 
 def test_what_holds_a_rollout_is_said_beside_what_is_not_ready_yet() -> None:
     text = "rollout 1 of 3 clusters: waits for own-1; own-2 is held: fleet is frozen by ann: a feast"
-    found = reply(text)
+    found = reply_waiting_for(text)
     rolling = replace(found, statuses=(replace(found.statuses[0], ready=1),))
-    assert lacking(rolling, 4) == f"own-1: 1 of 3 ready; {text}"
+    assert missing_for_ready_text(rolling, 4) == f"own-1: 1 of 3 ready; {text}"
 
 
 def test_misplaced_replicas_run_all_the_same() -> None:
-    assert lacking(reply("room elsewhere for 2 replicas in clusters that the policy rules out"), 4) == ""
+    assert (
+        missing_for_ready_text(
+            reply_waiting_for("room elsewhere for 2 replicas in clusters that the policy rules out"), 4
+        )
+        == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -43,23 +48,26 @@ def test_misplaced_replicas_run_all_the_same() -> None:
     ],
 )
 def test_a_scale_in_is_over_once_the_surplus_is_gone(kind: str, there: int, lack: str) -> None:
-    found = reply("")
+    found = reply_waiting_for("")
     status = replace(found.statuses[0], replicas=there)
-    assert lacking(replace(found, kind=kind, statuses=(status,)), 4) == lack
+    assert missing_for_ready_text(replace(found, kind=kind, statuses=(status,)), 4) == lack
 
 
 @pytest.mark.parametrize(("per_minute", "text"), [(0.0, "the budget is 0 moves a minute"), (600.0, "")])
 def test_who_waits_for_a_drain_hears_of_a_budget_of_nothing(per_minute: float, text: str) -> None:
-    assert held_back(ListBrakesReply((), (), per_minute, 0, stale=False), "own-1") == text
+    assert handover_obstacles_text(ListBrakesReply((), (), per_minute, 0, stale=False), "own-1") == text
 
 
 def test_what_is_on_hold_says_for_what() -> None:
-    found = reply("")
+    found = reply_waiting_for("")
     reason = "the object is at 99.1, above 3.1"
     held = replace(found.statuses[0], message="a text", details=StatusDetails(hold=reason), current=False)
     of_an_older_planner = replace(held, message=f"on hold: {reason}", details=None)
     for status in (held, of_an_older_planner):
-        assert lacking(replace(found, statuses=(status,)), 4) == f"own-1: not carried out yet, on hold: {reason}"
+        assert (
+            missing_for_ready_text(replace(found, statuses=(status,)), 4)
+            == f"own-1: not carried out yet, on hold: {reason}"
+        )
 
 
 @pytest.mark.parametrize(
@@ -72,6 +80,6 @@ def test_what_is_on_hold_says_for_what() -> None:
     ],
 )
 def test_a_job_is_there_once_it_is_complete(told: StatusDetails | None, lack: str) -> None:
-    found = reply("")
+    found = reply_waiting_for("")
     status = replace(found.statuses[0], message="a text", details=told, ready=0)
-    assert lacking(replace(found, kind="Job", statuses=(status,)), 4) == lack
+    assert missing_for_ready_text(replace(found, kind="Job", statuses=(status,)), 4) == lack

@@ -19,7 +19,7 @@ from spillway.columns import NO_NODES, columns_of
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, DecisionRecorded
 from spillway.model import Generation, NodeRow
 from spillway.packed import pack_text, unpack_text
-from spillway_cli.whatif_tables import simulation
+from spillway_cli.whatif_tables import render_simulation
 
 from .test_commands import DEPLOYMENT
 
@@ -27,14 +27,14 @@ Write = Callable[[str, str], str]
 SIZES = {"own-1": 40, "own-2": 30}
 
 
-def deployment(name: str, replicas: int) -> str:
+def deployment_text(name: str, replicas: int) -> str:
     selector = "selector: {matchLabels: {app: a}}, template: {metadata: {labels: {app: a}}, "
     pod = "spec: {containers: [{name: main, image: i, resources: {requests: {cpu: 1}}}]}}}"
     head = f"apiVersion: apps/v1\nkind: Deployment\nmetadata: {{name: {name}}}\n"
     return f"{head}spec: {{replicas: {replicas}, {selector}{pod}\n"
 
 
-def fleet() -> PlannerState:
+def make_planner_state() -> PlannerState:
     state = PlannerState(PlannerRules())
     for name, cores in SIZES.items():
         state.apply_event(ClusterJoined(name, name, "", "own", "", "", (), ()), 5.0)
@@ -44,7 +44,7 @@ def fleet() -> PlannerState:
     return state
 
 
-def applied(state: PlannerState, manifest: str) -> DecisionRecorded:
+def apply_manifest(state: PlannerState, manifest: str) -> DecisionRecorded:
     decided = decisions.decide_apply(state, ApplyRequest((manifest,)), Moment(5.0, 1000, Generation(7, 2)))
     for event in decided.events:
         state.apply_event(event, 5.0)
@@ -54,22 +54,22 @@ def applied(state: PlannerState, manifest: str) -> DecisionRecorded:
 @pytest.fixture
 def filled(spillway: Any) -> Any:
     """A planner whose fleet has 60 of 70 cores in use by web."""
-    state = fleet()
-    record = applied(state, deployment("web", 60))
+    state = make_planner_state()
+    record = apply_manifest(state, deployment_text("web", 60))
     spillway.planner.records = (record,)
     spillway.planner.replicas["default", "web"] = 60
     spillway.planner.exported = list(exports.export_state(state, 5.0, 1000, "prod-1"))
     return spillway
 
 
-def lines(text: str) -> list[str]:
+def lines_without_padding(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines()]
 
 
 def test_a_replay_says_what_is_compared_and_that_it_is_the_same(filled: Any) -> None:
     result = filled("replay", "web")
     assert (result.exit_code, result.stderr) == (0, "")
-    shown = lines(result.stdout)
+    shown = lines_without_padding(result.stdout)
     assert shown[0].startswith("default/web decision 7.2, Apply, on ")
     assert shown[1] == "the same comes out, to the last byte"
     assert shown[2].startswith("compared the division: from the situation in the record")
@@ -111,7 +111,7 @@ def test_the_newest_that_divided_is_replayed_where_none_is_named(filled: Any) ->
     divided = filled.planner.records[0]
     settled = replace(divided, cause="Settled", division=b"", generation=Generation(7, 9))
     filled.planner.records = (settled, divided)
-    assert lines(filled("replay", "web").stdout)[0].startswith("default/web decision 7.2, Apply, on ")
+    assert lines_without_padding(filled("replay", "web").stdout)[0].startswith("default/web decision 7.2, Apply, on ")
     assert filled("replay", "web", "--decision", "7.9").exit_code == 1
 
 
@@ -123,9 +123,9 @@ def test_a_record_without_its_division_is_not_replayed(filled: Any) -> None:
 
 def test_a_simulation_shows_where_all_would_go_and_what_waits(filled: Any, write: Write) -> None:
     refused = DEPLOYMENT.replace("replicas: 60", "replicas: -1")
-    files = write("more.yaml", f"{deployment('api', 8)}---\n{deployment('cron', 9)}---\n{refused}")
+    files = write("more.yaml", f"{deployment_text('api', 8)}---\n{deployment_text('cron', 9)}---\n{refused}")
     result = filled("simulate", "-f", files)
-    shown = lines(result.stdout)
+    shown = lines_without_padding(result.stdout)
     assert shown[0].startswith("fleet prod-1 as it was on ")
     assert shown[2] == "WOULD BE REFUSED WHY"
     assert shown[3].startswith("default/web INVALID_ARGUMENT:")
@@ -136,7 +136,7 @@ def test_a_simulation_shows_where_all_would_go_and_what_waits(filled: Any, write
 
 
 def test_a_simulation_says_what_apply_would_say_beside_the_placement(filled: Any, write: Write) -> None:
-    manifest = deployment("api", 2).replace("spec: {containers", "spec: {schedulerName: volcano, containers")
+    manifest = deployment_text("api", 2).replace("spec: {containers", "spec: {schedulerName: volcano, containers")
     rule = """---
 apiVersion: policy.karmada.io/v1alpha1
 kind: PropagationPolicy
@@ -144,7 +144,7 @@ metadata: {name: p}
 spec: {priority: 7, resourceSelectors: [{apiVersion: apps/v1, kind: Deployment, name: api}]}
 """
     files = write("more.yaml", manifest + rule)
-    shown = lines(filled("simulate", "-f", files).stdout)
+    shown = lines_without_padding(filled("simulate", "-f", files).stdout)
     assert "default/api: not computed: schedulerName volcano" in shown
     warning = "PropagationPolicy.spec.priority has no effect: a workload has the one policy that is applied with it"
     assert f"default/api: {warning}" in shown
@@ -173,7 +173,7 @@ def test_replicas_on_new_nodes_are_told_from_those_on_nodes_that_exist() -> None
     }
     console = Console(width=160)
     with console.capture() as captured:
-        console.print(simulation(document))
+        console.print(render_simulation(document))
     assert "own-1 2  cloud-1 1, own-1 2, cloud-1 on new nodes 4" in " ".join(captured.get().splitlines())
 
 

@@ -30,21 +30,21 @@ Ask = Callable[[str, Sequence[str], Path], list[dict[str, Any]]]
 """Of a service, packages and a file to list them in: what pip-audit answers of each."""
 
 
-def read(path: Path) -> dict[str, Any]:
+def read_toml(path: Path) -> dict[str, Any]:
     return tomllib.loads(path.read_text())
 
 
-def parts() -> list[dict[str, Any]]:
+def read_projects() -> list[dict[str, Any]]:
     """pyproject.toml of the workspace and of each of its members."""
-    top = read(ROOT / "pyproject.toml")
+    top = read_toml(ROOT / "pyproject.toml")
     members = sorted(path for glob in top["tool"]["uv"]["workspace"]["members"] for path in ROOT.glob(glob))
-    return [top, *(read(path / "pyproject.toml") for path in members if (path / "pyproject.toml").exists())]
+    return [top, *(read_toml(path / "pyproject.toml") for path in members if (path / "pyproject.toml").exists())]
 
 
-def direct() -> dict[str, list[Requirement]]:
+def direct_requirements_by_name() -> dict[str, list[Requirement]]:
     """By name, what our own parts ask for; without our own parts."""
     found: dict[str, list[Requirement]] = {}
-    projects = parts()
+    projects = read_projects()
     ours = {canonicalize_name(part["project"]["name"]) for part in projects}
     for part in projects:
         groups = part.get("dependency-groups", {}).values()
@@ -60,20 +60,20 @@ def direct() -> dict[str, list[Requirement]]:
     return found
 
 
-def pins() -> dict[str, str]:
+def pinned_version_by_name() -> dict[str, str]:
     """By name, the one version that may be installed."""
-    lines = (Requirement(text) for text in read(ROOT / "pyproject.toml")["tool"]["uv"]["constraint-dependencies"])
+    lines = (Requirement(text) for text in read_toml(ROOT / "pyproject.toml")["tool"]["uv"]["constraint-dependencies"])
     return {canonicalize_name(one.name): str(one.specifier).removeprefix("==") for one in lines}
 
 
-def installed() -> dict[str, Distribution]:
+def installed_by_name() -> dict[str, Distribution]:
     """Of this environment, without our own parts."""
-    ours = {canonicalize_name(part["project"]["name"]) for part in parts()}
+    ours = {canonicalize_name(part["project"]["name"]) for part in read_projects()}
     found = {canonicalize_name(one.metadata["Name"]): one for one in distributions()}
     return {name: one for name, one in found.items() if name not in ours}
 
 
-def licence(one: Distribution) -> str:
+def licence_of(one: Distribution) -> str:
     """As it says itself; empty where it does not."""
     metadata: Any = one.metadata
     told = [
@@ -82,20 +82,20 @@ def licence(one: Distribution) -> str:
     return str(metadata.get("License-Expression") or " AND ".join(told) or (metadata.get("License") or "")[:60])
 
 
-def troubles(
+def find_troubles(
     known: Mapping[str, Any],
     asked: Mapping[str, list[Requirement]],
     pinned: Mapping[str, str],
     there: Mapping[str, Distribution],
 ) -> Iterator[str]:
     """Yields a text for each difference. known: the content of LIST; the others: from direct, pins and installed."""
-    yield from _reasons(known["direct"], asked)
-    yield from _pins(asked, pinned, there, known["elsewhere"])
-    yield from _licences(there, known)
-    yield from _unmet(there)
+    yield from _reason_troubles(known["direct"], asked)
+    yield from _pin_troubles(asked, pinned, there, known["elsewhere"])
+    yield from _licence_troubles(there, known)
+    yield from _unmet_requirement_troubles(there)
 
 
-def _reasons(reasons: Mapping[str, str], asked: Mapping[str, object]) -> Iterator[str]:
+def _reason_troubles(reasons: Mapping[str, str], asked: Mapping[str, object]) -> Iterator[str]:
     for name in sorted(asked.keys() - reasons.keys()):
         yield f"{name}: depended on without a reason in {LIST.name}"
     for name in sorted(reasons.keys() - asked.keys()):
@@ -103,7 +103,7 @@ def _reasons(reasons: Mapping[str, str], asked: Mapping[str, object]) -> Iterato
     yield from (f"{name}: no reason" for name, reason in reasons.items() if not reason.strip())
 
 
-def _pins(
+def _pin_troubles(
     asked: Mapping[str, list[Requirement]],
     pinned: Mapping[str, str],
     there: Mapping[str, Distribution],
@@ -121,16 +121,16 @@ def _pins(
         yield f"{name}: pinned, and not installed"
 
 
-def _licences(there: Mapping[str, Distribution], known: Mapping[str, Any]) -> Iterator[str]:
+def _licence_troubles(there: Mapping[str, Distribution], known: Mapping[str, Any]) -> Iterator[str]:
     allowed, by_hand = set(known["licences"]["allowed"]), known["licences"]["by_hand"]
     for name, one in sorted(there.items()):
-        told = by_hand.get(name) or licence(one)
+        told = by_hand.get(name) or licence_of(one)
         terms = {term.strip(" ()") for term in re.split(r" AND | OR |; ", told)}
         if not told or not terms <= allowed:
             yield f"{name} {one.version}: licence {told or 'not told'!r}: expected some of {LIST.name}"
 
 
-def _unmet(there: Mapping[str, Distribution]) -> Iterator[str]:
+def _unmet_requirement_troubles(there: Mapping[str, Distribution]) -> Iterator[str]:
     for name, one in sorted(there.items()):
         for text in one.requires or ():
             needs = Requirement(text)
@@ -144,12 +144,12 @@ def _unmet(there: Mapping[str, Distribution]) -> Iterator[str]:
 # ── Known vulnerabilities ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def vulnerabilities(out: Path, ask: Ask) -> int:
+def check_vulnerabilities(out: Path, ask: Ask) -> int:
     """Exit code: 0 none known, 1 some, NOT_ASKED where no service could be asked of everything.
 
     A service is asked of one package first: where it does not answer, or does not know that one, of no other.
     """
-    packages = [f"{name}=={one.version}" for name, one in sorted(installed().items())]
+    packages = [f"{name}=={one.version}" for name, one in sorted(installed_by_name().items())]
     out.mkdir(parents=True, exist_ok=True)
     for service in SERVICES:
         trouble, found = "", list[dict[str, Any]]()
@@ -162,12 +162,12 @@ def vulnerabilities(out: Path, ask: Ask) -> int:
                 print(f"audit: {service}: {trouble}")
                 break
         if not trouble:
-            return _told(service, found)
+            return _print_vulnerabilities(service, found)
     print("audit: NOT DONE: no service of known vulnerabilities could be asked of all packages from here")
     return NOT_ASKED
 
 
-def _told(service: str, found: Sequence[Mapping[str, Any]]) -> int:
+def _print_vulnerabilities(service: str, found: Sequence[Mapping[str, Any]]) -> int:
     wanting = [one for one in found if one.get("vulns")]
     for one in wanting:
         for vuln in one["vulns"]:
@@ -178,7 +178,7 @@ def _told(service: str, found: Sequence[Mapping[str, Any]]) -> int:
     return 1 if wanting else 0
 
 
-def pip_audit(service: str, packages: Sequence[str], listed: Path) -> list[dict[str, Any]]:
+def ask_pip_audit(service: str, packages: Sequence[str], listed: Path) -> list[dict[str, Any]]:
     """What a service knows of them; nothing where it does not answer."""
     listed.write_text("".join(f"{one}\n" for one in packages))
     uv = os.environ.get("UV", "uv")  # As `uv run` names itself.
@@ -193,14 +193,16 @@ def pip_audit(service: str, packages: Sequence[str], listed: Path) -> list[dict[
 
 
 def main() -> int:
-    found = list(troubles(read(LIST), direct(), pins(), installed()))
+    found = list(
+        find_troubles(read_toml(LIST), direct_requirements_by_name(), pinned_version_by_name(), installed_by_name())
+    )
     for trouble in found:
         print(f"audit: {trouble}")
     if found:
         return 1
-    there, asked = installed(), direct()
+    there, asked = installed_by_name(), direct_requirements_by_name()
     print(f"audit: {len(there)} packages as pinned, {len(asked)} of them asked for with a reason, licences as allowed")
-    return vulnerabilities(ROOT / "build" / "audit", pip_audit)
+    return check_vulnerabilities(ROOT / "build" / "audit", ask_pip_audit)
 
 
 if __name__ == "__main__":

@@ -35,14 +35,14 @@ File = tuple[str, str]
 """Its name and its hash, as `sha256:…`."""
 
 
-def export(*options: str) -> str:
+def export_locked(*options: str) -> str:
     """What `uv export` says of all that is installed with Spillway, without the development tools."""
-    uv = os.environ.get("UV") or _uv()  # As `uv run` names itself.
+    uv = os.environ.get("UV") or _uv_path()  # As `uv run` names itself.
     command = [uv, "export", "--frozen", "--no-dev", "--quiet", *options]
     return subprocess.run(command, cwd=audit.ROOT, capture_output=True, text=True, check=True).stdout
 
 
-def _uv() -> str:
+def _uv_path() -> str:
     found = subprocess.run([audit.ROOT / "tools" / "ensure-uv"], stdout=subprocess.PIPE, text=True, check=True)
     return found.stdout.strip()
 
@@ -50,8 +50,8 @@ def _uv() -> str:
 # ── Requirements ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def requirements() -> str:
-    return HEAD + export("--no-emit-workspace", "--no-header", "--no-annotate")
+def requirements_text() -> str:
+    return HEAD + export_locked("--no-emit-workspace", "--no-header", "--no-annotate")
 
 
 def hashes_by_requirement(text: str) -> dict[str, frozenset[str]]:
@@ -64,7 +64,7 @@ def hashes_by_requirement(text: str) -> dict[str, frozenset[str]]:
 def files_by_package() -> dict[str, list[File]]:
     """All files of a package that the lock names, the source distribution among them."""
     found: dict[str, list[File]] = {}
-    for package in audit.read(LOCK)["package"]:
+    for package in audit.read_toml(LOCK)["package"]:
         entries = [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else [])]
         found[package["name"]] = [(_file_name(one), one["hash"]) for one in entries if "hash" in one]
     return found
@@ -74,7 +74,7 @@ def _file_name(entry: Mapping[str, Any]) -> str:
     return unquote(PurePosixPath(urlsplit(entry.get("url") or entry["path"]).path).name)
 
 
-def chosen(files: Sequence[File], tags: Sequence[Tag]) -> File | None:
+def chosen_file(files: Sequence[File], tags: Sequence[Tag]) -> File | None:
     """The file that an installer takes: the wheel with the best of these tags, else the source distribution."""
     rank = {tag: place for place, tag in enumerate(tags)}
     fitting = [
@@ -86,7 +86,7 @@ def chosen(files: Sequence[File], tags: Sequence[Tag]) -> File | None:
     return min(fitting)[1] if fitting else next(iter(sources), None)
 
 
-def troubles(
+def requirement_troubles(
     committed: str, locked: str, files: Mapping[str, Sequence[File]], tags: Sequence[Tag] = tuple(sys_tags())
 ) -> Iterator[str]:
     """Where the committed requirements are not what is locked, and which file of this machine they do not know.
@@ -100,7 +100,7 @@ def troubles(
         requirement = Requirement(one)
         if requirement.marker is not None and not requirement.marker.evaluate():
             continue
-        file = chosen(files.get(canonicalize_name(requirement.name), ()), tags)
+        file = chosen_file(files.get(canonicalize_name(requirement.name), ()), tags)
         if file is None:
             yield f"{one}: no file of it fits this machine"
         elif file[1] not in there[one]:
@@ -116,8 +116,8 @@ def bill_of_materials() -> dict[str, Any]:
     A file is named without the address of an index. Licences are those that tests/audit allows; a package that is not
     installed here, since it is for another machine, has none.
     """
-    bill: dict[str, Any] = json.loads(export("--format", "cyclonedx1.5", "--preview-features", "sbom-export"))
-    installed, by_hand = audit.installed(), audit.read(audit.LIST)["licences"]["by_hand"]
+    bill: dict[str, Any] = json.loads(export_locked("--format", "cyclonedx1.5", "--preview-features", "sbom-export"))
+    installed, by_hand = audit.installed_by_name(), audit.read_toml(audit.LIST)["licences"]["by_hand"]
     for component in bill["components"]:
         for reference in component.get("externalReferences", ()):
             reference["url"] = _file_name(reference)
@@ -125,19 +125,19 @@ def bill_of_materials() -> dict[str, Any]:
         if "purl" not in component:
             component["licenses"] = [{"license": {"id": OUR_LICENCE}}]
         elif name in installed:
-            component["licenses"] = [{"license": {"name": by_hand.get(name) or audit.licence(installed[name])}}]
+            component["licenses"] = [{"license": {"name": by_hand.get(name) or audit.licence_of(installed[name])}}]
     return bill
 
 
 def main(what: str) -> int:
     if what == "requirements":
-        REQUIREMENTS.write_text(requirements())
+        REQUIREMENTS.write_text(requirements_text())
     elif what == "sbom":
         SBOM.parent.mkdir(exist_ok=True)
         SBOM.write_text(json.dumps(bill_of_materials(), indent=2) + "\n")
         print(f"sbom: {SBOM.relative_to(audit.ROOT)}")
     else:
-        found = list(troubles(REQUIREMENTS.read_text(), requirements(), files_by_package()))
+        found = list(requirement_troubles(REQUIREMENTS.read_text(), requirements_text(), files_by_package()))
         for trouble in found:
             print(f"requirements: {trouble}: see docs/operations.md, Install by hashes")
         return 1 if found else 0

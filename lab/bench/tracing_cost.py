@@ -28,7 +28,7 @@ PATH: Final = "/spillway.v1.Planner/Apply"
 _LOOK_SECONDS = 0.05
 
 
-async def joined(platform: InProcess) -> None:
+async def join_clusters(platform: InProcess) -> None:
     while not platform.planner().is_active:
         await asyncio.sleep(_LOOK_SECONDS)
     for name in platform.members:
@@ -37,10 +37,10 @@ async def joined(platform: InProcess) -> None:
         await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def measured() -> float:
+async def measure_apply_cpu_seconds() -> float:
     """Seconds of CPU. Each Apply in the span that a call over gRPC would have."""
     async with in_process_platform(services=("snapshot-1", "planner-1")) as platform:
-        await joined(platform)
+        await join_clusters(platform)
         requests = [ApplyRequest((deployment(f"w{number}", "shop", 1, cpu="1m"),)) for number in range(APPLIES)]
         began = time.process_time()
         for request in requests:
@@ -49,18 +49,18 @@ async def measured() -> float:
         return time.process_time() - began
 
 
-def one(ratio: str) -> float:
+def measure_with_ratio(ratio: str) -> float:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
     if ratio != OFF:
         provider = TracerProvider(ParentBased(TraceIdRatioBased(float(ratio))), shutdown_on_exit=False)
         provider.add_span_processor(BatchSpanProcessor(InMemorySpanExporter()))
         tracing.use_provider(provider)
-    return asyncio.run(measured())
+    return asyncio.run(measure_apply_cpu_seconds())
 
 
 def main(arguments: list[str]) -> int:
     if arguments:
-        print(one(arguments[0]))
+        print(measure_with_ratio(arguments[0]))
         return 0
     found: dict[str, list[float]] = {ratio: [] for ratio in RATIOS}
     for _ in range(ROUNDS):

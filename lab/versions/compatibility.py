@@ -12,21 +12,24 @@ RENAMED = {"releasing": "disowning", "ReleaseRequest": "DisownRequest", "Planner
 messages and methods are in no record: gRPC alone has them, and who calls it was told (CHANGELOG.md)."""
 
 
-def differences(old: FileDescriptorSet, new: FileDescriptorSet) -> list[str]:
+def find_incompatibilities(old: FileDescriptorSet, new: FileDescriptorSet) -> list[str]:
     """One sentence each; none when both understand each other."""
-    return [*_messages(_by_name(old), _by_name(new)), *_methods(_services(old), _services(new))]
+    return [
+        *_message_differences(_message_by_name(old), _message_by_name(new)),
+        *_method_differences(_method_by_name(old), _method_by_name(new)),
+    ]
 
 
-def _by_name(files: FileDescriptorSet) -> Mapping[str, DescriptorProto]:
+def _message_by_name(files: FileDescriptorSet) -> Mapping[str, DescriptorProto]:
     return {message.name: message for file in files.file if file.package == OURS for message in file.message_type}
 
 
-def _services(files: FileDescriptorSet) -> Mapping[str, Any]:
+def _method_by_name(files: FileDescriptorSet) -> Mapping[str, Any]:
     services = [service for file in files.file if file.package == OURS for service in file.service]
     return {f"{service.name}.{method.name}": method for service in services for method in service.method}
 
 
-def _messages(old: Mapping[str, DescriptorProto], new: Mapping[str, DescriptorProto]) -> Iterator[str]:
+def _message_differences(old: Mapping[str, DescriptorProto], new: Mapping[str, DescriptorProto]) -> Iterator[str]:
     for name, before in old.items():
         after = new.get(RENAMED.get(name, name))
         if after is None:
@@ -34,13 +37,13 @@ def _messages(old: Mapping[str, DescriptorProto], new: Mapping[str, DescriptorPr
             continue
         by_number = {field.number: field for field in after.field}
         for field in before.field:
-            yield from _field(f"{name}.{field.name}", field, by_number.get(field.number), after)
+            yield from _field_differences(f"{name}.{field.name}", field, by_number.get(field.number), after)
         for field in after.field:
             if _is_reserved(before, field.number, field.name):
                 yield f"{name}.{field.name} has the number {field.number} or a name that was reserved"
 
 
-def _field(
+def _field_differences(
     where: str, before: FieldDescriptorProto, after: FieldDescriptorProto | None, message: DescriptorProto
 ) -> Iterator[str]:
     if after is None:
@@ -56,7 +59,7 @@ def _field(
         yield f"{where} is in a oneof in one of them alone"
 
 
-def _shape(method: Any) -> tuple[Any, ...]:
+def _method_signature(method: Any) -> tuple[Any, ...]:
     """What a method takes, answers and streams, by the names of today."""
     takes = ".".join(RENAMED.get(word, word) for word in method.input_type.split("."))
     return takes, method.output_type, method.client_streaming, method.server_streaming
@@ -66,10 +69,10 @@ def _is_reserved(message: DescriptorProto, number: int, name: str) -> bool:
     return name in message.reserved_name or any(one.start <= number < one.end for one in message.reserved_range)
 
 
-def _methods(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+def _method_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     for name, before in old.items():
         after = new.get(RENAMED.get(name, name))
         if after is None:
             yield f"{name} is gone"
-        elif _shape(before) != _shape(after):
+        elif _method_signature(before) != _method_signature(after):
             yield f"{name} takes, answers or streams something else"

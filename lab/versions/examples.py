@@ -26,20 +26,20 @@ class Filler:
     def __init__(self) -> None:
         self.number = 0
 
-    def value(self, hint: Any) -> Any:
+    def next_value(self, hint: Any) -> Any:
         self.number += 1
         origin, arguments = typing.get_origin(hint), typing.get_args(hint)
         if origin in (typing.Union, types.UnionType):
-            return self.value(next(part for part in arguments if part is not type(None)))
+            return self.next_value(next(part for part in arguments if part is not type(None)))
         if origin is tuple and arguments[-1] is Ellipsis:
-            return (self.value(arguments[0]), self.value(arguments[0]))
+            return (self.next_value(arguments[0]), self.next_value(arguments[0]))
         if origin is tuple:
-            return tuple(self.value(argument) for argument in arguments)
+            return tuple(self.next_value(argument) for argument in arguments)
         if hint is Generation:
             return Generation(self.number, self.number + 1)
         if dataclasses.is_dataclass(hint):
             hints, make = typing.get_type_hints(hint), typing.cast(Any, hint)
-            return make(**{field.name: self.value(hints[field.name]) for field in dataclasses.fields(hint)})
+            return make(**{field.name: self.next_value(hints[field.name]) for field in dataclasses.fields(hint)})
         return {
             str: f"text-{self.number}",
             bytes: f"bytes-{self.number}".encode(),
@@ -49,43 +49,43 @@ class Filler:
         }[hint]
 
 
-def full(event: type) -> Any:
-    return Filler().value(event)
+def filled_event(event: type) -> Any:
+    return Filler().next_value(event)
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """As JSON has it."""
     if isinstance(value, Generation):
         return [value.epoch, value.sequence]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {field.name: json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, list | tuple):
-        return [plain(entry) for entry in value]
+        return [json_value(entry) for entry in value]
     return value
 
 
-def row(event: type) -> dict[str, Any]:
-    value = full(event)
+def example_row(event: type) -> dict[str, Any]:
+    value = filled_event(event)
     data = base64.b64encode(encode_event(value)).decode()
-    return {"type": event_type(value), "topic": TOPICS_BY_EVENT[event], "value": data, "fields": plain(value)}
+    return {"type": event_type(value), "topic": TOPICS_BY_EVENT[event], "value": data, "fields": json_value(value)}
 
 
-def read(one: dict[str, Any]) -> dict[str, Any]:
+def read_row(one: dict[str, Any]) -> dict[str, Any]:
     """fields and the value written again; or why it could not be read."""
     try:
         event = decode_event(one["topic"], one["type"], base64.b64decode(one["value"]))
     except (UnreadableMessage, KeyError) as error:
         return {"type": one["type"], "trouble": f"{type(error).__name__}: {error}"}
-    return {"type": one["type"], "fields": plain(event), "value": base64.b64encode(encode_event(event)).decode()}
+    return {"type": one["type"], "fields": json_value(event), "value": base64.b64encode(encode_event(event)).decode()}
 
 
 def main() -> None:
     if sys.argv[1:] == ["write"]:
-        rows = [row(event) for event in sorted(TOPICS_BY_EVENT, key=lambda event: event.__name__)]
+        rows = [example_row(event) for event in sorted(TOPICS_BY_EVENT, key=lambda event: event.__name__)]
     else:
-        rows = [read(json.loads(line)) for line in sys.stdin]
+        rows = [read_row(json.loads(line)) for line in sys.stdin]
     for one in rows:
         print(json.dumps(one))
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from versions import exported
+from versions import export_commit
 
 from spillway.api import ApplyRequest, CapacityRequest, JoinClusterRequest, ListClustersRequest
 from spillway.rpc.client import PlannerClient
@@ -45,11 +45,11 @@ class Told:
     placed: int
 
     @property
-    def own(self) -> int:
+    def certain_in_own_clusters(self) -> int:
         return sum(room for cluster, room in self.rooms if cluster != "cloud-1")
 
     @property
-    def cloud(self) -> int:
+    def certain_in_cloud(self) -> int:
         return dict(self.rooms)["cloud-1"]
 
 
@@ -57,7 +57,7 @@ EMPTY = Told(tuple(sorted((member.name, member.room) for member in FLEET)), ASKE
 """What it is told while nothing else reserves anything."""
 
 
-async def told(planner: PlannerClient) -> Told:
+async def ask_neighbour_room(planner: PlannerClient) -> Told:
     """What the neighbour is told now."""
     capacity = await planner.capacity(CapacityRequest(NEIGHBOUR))
     plan = await planner.plan(ApplyRequest(NEIGHBOUR))
@@ -65,13 +65,13 @@ async def told(planner: PlannerClient) -> Told:
 
 
 @asynccontextmanager
-async def joined(stack: Stack) -> AsyncIterator[PlannerClient]:
+async def joined_planner(stack: Stack) -> AsyncIterator[PlannerClient]:
     """The stack's clusters have joined, all their room is told."""
     async with PlannerClient(stack.addresses().planners, timeout_seconds=60, retry_seconds=60) as planner:
         for member in FLEET:
             await planner.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
         async with asyncio.timeout(READY_SECONDS):
-            while not await _is_ready(planner) or await told(planner) != EMPTY:
+            while not await _is_ready(planner) or await ask_neighbour_room(planner) != EMPTY:
                 await asyncio.sleep(0.2)
         yield planner
 
@@ -81,28 +81,31 @@ async def _is_ready(planner: PlannerClient) -> bool:
     return len(clusters) == len(FLEET) and all(cluster.state == "Ready" for cluster in clusters)
 
 
-async def _observed(stack: Stack, seconds: int) -> list[tuple[float, Told]]:
+async def _observe_neighbour(stack: Stack, seconds: int) -> list[tuple[float, Told]]:
     """What the neighbour is told in each of these seconds after the workload was applied."""
     loop = asyncio.get_running_loop()
     seen: list[tuple[float, Told]] = []
-    async with joined(stack) as planner:
+    async with joined_planner(stack) as planner:
         reply = await planner.apply(ApplyRequest((MANIFEST.read_text(),)))
         print(f"apply: {reply.placed} placed, {reply.unplaced} wait", flush=True)
         began = loop.time()
         while loop.time() - began < seconds:
-            seen.append((loop.time() - began, await told(planner)))
+            seen.append((loop.time() - began, await ask_neighbour_room(planner)))
             await asyncio.sleep(max(0.0, began + len(seen) * ASKED_SECONDS - loop.time()))
     return seen
 
 
-def table(seen: list[tuple[float, Told]]) -> str:
+def table_text(seen: list[tuple[float, Told]]) -> str:
     """A row for each time in which the same was told."""
     begins = [0] + [index for index, (before, after) in enumerate(pairwise(seen), 1) if before[1] != after[1]]
     lines = [f"| seconds since the apply | own / cloud | {ASKED} of the neighbour, if they came now |", "|---|---|---|"]
     for begin, end in pairwise([*begins, len(seen)]):
         (first, said), (last, _) = seen[begin], seen[end - 1]
         span = f"{first:.0f}" if end - begin == 1 else f"{first:.0f} to {last:.0f}"
-        lines.append(f"| {span} | {said.own} / {said.cloud} | {said.placed} placed, {ASKED - said.placed} wait |")
+        lines.append(
+            f"| {span} | {said.certain_in_own_clusters} / {said.certain_in_cloud} "
+            f"| {said.placed} placed, {ASKED - said.placed} wait |"
+        )
     return "\n".join(lines)
 
 
@@ -115,7 +118,7 @@ def main() -> None:
     path = {}
     if asked.old:
         folder = ROOT / "build" / "versions" / asked.old
-        exported(asked.old, folder)
+        export_commit(asked.old, folder)
         path = {"PYTHONPATH": os.pathsep.join(str(source) for source in sorted(folder.glob("*/*/src")))}
     with tempfile.TemporaryDirectory() as run:
         environment_of = {f"{service}-1": path for service in SERVICES}
@@ -123,7 +126,7 @@ def main() -> None:
         stack = Stack(options, lambda text: None)
         try:
             stack.start()
-            print(table(asyncio.run(_observed(stack, asked.seconds))))
+            print(table_text(asyncio.run(_observe_neighbour(stack, asked.seconds))))
         finally:
             stack.stop()
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from versions import ROOT, exported
+from versions import ROOT, export_commit
 
 from spillway.addresses import DEAD_LETTERS
 from spillway.api import ApplyRequest, JoinClusterRequest, ListClustersRequest, ScaleRequest
@@ -42,64 +42,64 @@ class Upgrade:
         self.pods: set[str] = set()
         self.replicas = REPLICAS
 
-    def stack(self) -> Stack:
+    def new_stack(self) -> Stack:
         environment: Mapping[str, Mapping[str, str]] = {name: {"PYTHONPATH": self.old_path} for name in self.still_old}
         return Stack(replace(self.options, environment_of=environment), lambda text: None)
 
     async def run(self) -> None:
-        stack = self.stack()
+        stack = self.new_stack()
         try:
             await asyncio.to_thread(stack.start)
             print(f"{len(self.still_old)} processes of the older version run")
             async with PlannerClient(stack.addresses().planners, timeout_seconds=60, retry_seconds=60) as client:
-                await self._begin(client, stack)
+                await self._place_workload(client, stack)
                 for service in ORDER:
-                    for name in self._standby_first(service):
+                    for name in self._names_standby_first(service):
                         if name in self.still_old:
-                            await self._upgrade(name, client)
-            await self._no_dead_letters(stack)
+                            await self._upgrade_process(name, client)
+            await self._check_no_dead_letters(stack)
         finally:
             await asyncio.to_thread(stack.stop)
 
-    async def _begin(self, client: PlannerClient, stack: Stack) -> None:
+    async def _place_workload(self, client: PlannerClient, stack: Stack) -> None:
         for member in FLEET:
             await client.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
-        await self._until("every cluster is Ready", lambda: self._ready(client))
+        await self._wait_until("every cluster is Ready", lambda: self._is_every_cluster_ready(client))
         await client.apply(ApplyRequest((deployment(NAME, NAMESPACE, REPLICAS),)))
-        await self._until(f"{REPLICAS} pods run", lambda: self._runs(stack, REPLICAS))
-        self.pods = await self._uids(stack)
+        await self._wait_until(f"{REPLICAS} pods run", lambda: self._has_running_pods(stack, REPLICAS))
+        self.pods = await self._running_pod_uids(stack)
 
-    async def _upgrade(self, name: str, client: PlannerClient) -> None:
+    async def _upgrade_process(self, name: str, client: PlannerClient) -> None:
         """The process is another one now; then a replica more, and all that ran runs."""
         began = time.monotonic()
         self.still_old.discard(name)
-        stack = self.stack()
+        stack = self.new_stack()
         await asyncio.to_thread(stack.start)
-        await self._until("every cluster is Ready", lambda: self._ready(client))
+        await self._wait_until("every cluster is Ready", lambda: self._is_every_cluster_ready(client))
         self.replicas += 1
         await client.scale(ScaleRequest(NAMESPACE, NAME, self.replicas))
-        await self._until(f"{self.replicas} pods run", lambda: self._runs(stack, self.replicas))
-        now = await self._uids(stack)
+        await self._wait_until(f"{self.replicas} pods run", lambda: self._has_running_pods(stack, self.replicas))
+        now = await self._running_pod_uids(stack)
         assert now > self.pods, f"{name}: {len(self.pods - now)} pods are gone"
         self.pods = now
         print(f"{name}: of this version after {time.monotonic() - began:.0f} s; {self.replicas} pods, none restarted")
 
-    def _standby_first(self, service: str) -> list[str]:
+    def _names_standby_first(self, service: str) -> list[str]:
         names = [f"{service}-1", f"{service}-2"]
-        stack = self.stack()
+        stack = self.new_stack()
         return sorted(
             names,
             key=lambda name: f"{service.replace('-', '_')}_active 1.0" in stack._read_health_page(name, "metrics"),
         )
 
-    async def _ready(self, client: PlannerClient) -> bool:
+    async def _is_every_cluster_ready(self, client: PlannerClient) -> bool:
         clusters = (await client.list_clusters(ListClustersRequest())).clusters
         return len(clusters) == len(FLEET) and all(cluster.state == "Ready" for cluster in clusters)
 
-    async def _runs(self, stack: Stack, replicas: int) -> bool:
-        return len(await self._uids(stack)) == replicas
+    async def _has_running_pods(self, stack: Stack, replicas: int) -> bool:
+        return len(await self._running_pod_uids(stack)) == replicas
 
-    async def _uids(self, stack: Stack) -> set[str]:
+    async def _running_pod_uids(self, stack: Stack) -> set[str]:
         members = StackMembers(stack)
         try:
             return {
@@ -111,12 +111,12 @@ class Upgrade:
         finally:
             await members.close()
 
-    async def _until(self, what: str, holds: object) -> None:
+    async def _wait_until(self, what: str, holds: object) -> None:
         async with asyncio.timeout(SECONDS):
             while not await holds():  # type: ignore[operator]
                 await asyncio.sleep(0.2)
 
-    async def _no_dead_letters(self, stack: Stack) -> None:
+    async def _check_no_dead_letters(self, stack: Stack) -> None:
         settings = KafkaSettings(stack.addresses().kafka)
         letters = []
         async with KafkaBus(settings, "", "upgrade") as bus, bus.follow_topics([DEAD_LETTERS]) as feed:
@@ -135,7 +135,7 @@ def main() -> None:
     parser.add_argument("--kept-new", default="", help="services that are of this version from the start")
     asked = parser.parse_args()
     folder = ROOT / "build" / "versions" / asked.old
-    exported(asked.old, folder)
+    export_commit(asked.old, folder)
     path = os.pathsep.join(str(source) for source in sorted(folder.glob("*/*/src")))
     with tempfile.TemporaryDirectory() as run:
         kept = tuple(filter(None, asked.kept_new.split(",")))

@@ -21,7 +21,7 @@ EXAMPLES = HERE / "examples.py"
 DATA = HERE / "data"
 
 
-def exported(commit: str, folder: Path) -> Path:
+def export_commit(commit: str, folder: Path) -> Path:
     """The sources of a commit, with its generated code; descriptors beside them."""
     folder.mkdir(parents=True, exist_ok=True)
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
@@ -33,7 +33,7 @@ def exported(commit: str, folder: Path) -> Path:
     return folder / "libs/spillway/src"
 
 
-def run(source: Path | None, action: str, rows: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
+def run_examples(source: Path | None, action: str, rows: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
     """examples.py with the code in source, or with this one."""
     environment = os.environ | ({"PYTHONPATH": str(source)} if source else {})
     text = "".join(json.dumps(row) + "\n" for row in rows)
@@ -42,36 +42,40 @@ def run(source: Path | None, action: str, rows: Sequence[dict[str, Any]] = ()) -
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def changed(before: Any, after: Any, where: str = "") -> Iterator[str]:
+def changed_fields(before: Any, after: Any, where: str = "") -> Iterator[str]:
     """Fields of which another value came out; of lists every entry alike, under one name."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name, value in before.items():
             other = after.get(name, after.get(RENAMED.get(name, name)))
-            yield from changed(value, other, f"{where}.{name}".lstrip("."))
+            yield from changed_fields(value, other, f"{where}.{name}".lstrip("."))
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for one, other in zip(before, after, strict=True):
-            yield from changed(one, other, where)
+            yield from changed_fields(one, other, where)
     elif before != after:
         yield where
 
 
-def report(commit: str, source: Path) -> list[str]:
+def difference_lines(commit: str, source: Path) -> list[str]:
     """What differs, in sentences."""
     lines = []
-    old, new = run(source, "write"), run(None, "write")
-    for row, found in zip(old, run(None, "read", old), strict=True):
-        wrong = [found["trouble"]] if "trouble" in found else sorted(set(changed(row["fields"], found["fields"])))
+    old, new = run_examples(source, "write"), run_examples(None, "write")
+    for row, found in zip(old, run_examples(None, "read", old), strict=True):
+        wrong = (
+            [found["trouble"]] if "trouble" in found else sorted(set(changed_fields(row["fields"], found["fields"])))
+        )
         lines += [f"old → new: {row['type']}: {what}" for what in wrong]
-    read_by_old = run(source, "read", new)
+    read_by_old = run_examples(source, "read", new)
     for row, found in zip(new, read_by_old, strict=True):
         if "trouble" in found:
             lines.append(f"new → old: {row['type']}: a dead letter: {found['trouble'][:60]}…")
             continue
-        lines += [f"new → old: {row['type']}: {name}" for name in sorted(set(changed(found["fields"], row["fields"])))]
+        lines += [
+            f"new → old: {row['type']}: {name}" for name in sorted(set(changed_fields(found["fields"], row["fields"])))
+        ]
     readable = [(row, found) for row, found in zip(new, read_by_old, strict=True) if "value" in found]
-    again = run(None, "read", [row | {"value": found["value"]} for row, found in readable])
+    again = run_examples(None, "read", [row | {"value": found["value"]} for row, found in readable])
     for (row, _), found in zip(readable, again, strict=True):
-        lost = sorted(set(changed(row["fields"], found["fields"])))
+        lost = sorted(set(changed_fields(row["fields"], found["fields"])))
         lines += [f"written again by {commit}: {row['type']} loses {name}" for name in lost]
     return lines
 
@@ -82,12 +86,12 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="keep what it wrote, and its descriptors, for the tests")
     asked = parser.parse_args()
     folder = ROOT / "build" / "versions" / asked.old
-    source = exported(asked.old, folder)
+    source = export_commit(asked.old, folder)
     if asked.keep:
-        rows = run(source, "write")
+        rows = run_examples(source, "write")
         (DATA / f"events-{asked.old}.json").write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
         (DATA / f"protos-{asked.old}.binpb").write_bytes((folder / "protos.binpb").read_bytes())
-    print("\n".join(report(asked.old, source)))
+    print("\n".join(difference_lines(asked.old, source)))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ WANTED = {
 }
 
 
-def written(folder: Path) -> dict[str, set[str]]:
+def files_by_service(folder: Path) -> dict[str, set[str]]:
     """By service, or the command: its files."""
     return {
         own.name: {str(file.relative_to(own)) for file in own.rglob("*") if file.is_file()} for own in folder.iterdir()
@@ -33,7 +33,7 @@ def written(folder: Path) -> dict[str, set[str]]:
 
 def test_each_service_has_what_it_reads_and_nothing_else(tmp_path: Path) -> None:
     write_files(tmp_path, "kafka:9092")
-    assert written(tmp_path) == WANTED
+    assert files_by_service(tmp_path) == WANTED
     assert set(WANTED) == {*SERVICES, COMMAND}
     assert set(REACH_MEMBERS).isdisjoint(RPC_HOSTS)
 

@@ -49,18 +49,18 @@ async def test_a_pod_waits_says_why_and_starts() -> None:
         made["spec"]["containers"][0] |= NAMES_ONE
         await api.create(PODS, made)
         await asyncio.sleep(1)  # It is bound.
-        found = await _looked_at(api)
+        found = await _pod_after_update(api)
         error = {"reason": "CreateContainerConfigError", "message": 'configmap "key" not found'}
         assert found["status"]["containerStatuses"][0]["state"] == {"waiting": error}
-        assert (await _looked_at(api))["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
+        assert (await _pod_after_update(api))["metadata"]["resourceVersion"] == found["metadata"]["resourceVersion"]
         metadata = {"name": "key", "namespace": "default"}
         await api.create(CONFIG_MAPS, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata})
-        found = await _looked_at(api)
+        found = await _pod_after_update(api)
         assert found["status"]["phase"] == "Running"
         assert found["status"]["containerStatuses"][0]["state"] == {"running": {"startedAt": STAMP}}
 
 
-async def _looked_at(api: ClusterApi) -> dict[str, Any]:
+async def _pod_after_update(api: ClusterApi) -> dict[str, Any]:
     await update_waiting_pods(api, STAMP)
     found = await api.get(PODS, "default", "web")
     assert found is not None

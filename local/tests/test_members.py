@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from spillway.clusters.api import CONFIG_MAPS, ClusterApiSettings, connect
+from spillway.clusters.api import CONFIG_MAPS, ClusterApiSettings, make_cluster_api
 from spillway.clusters.credentials import load_endpoint
 from spillway_local.member_credentials import read_kubeconfig
 from spillway_local.member_nodes import MemberNodes, NodeTaint, node_object, read_nodes_file, write_nodes_file
@@ -95,28 +95,28 @@ async def test_a_simulated_member_keeps_its_objects_while_it_is_stopped_and_none
 ) -> None:
     program = sim_member_program(MemberSpec("own-1", (SPEC,)), session_port(), tmp_path, tmp_path)
 
-    async def started() -> tuple[ChildProcess, set[str]]:
+    async def start_member() -> tuple[ChildProcess, set[str]]:
         child = start_child(program, tmp_path / "log")
         await asyncio.to_thread(child.wait_ready, (tmp_path / "own-1.kubeconfig").exists, 30.0)
-        return child, await _config_maps(tmp_path)
+        return child, await _config_map_names(tmp_path)
 
-    child, found = await started()
+    child, found = await start_member()
     assert found == set()
-    await _config_maps(tmp_path, create="mine")
+    await _config_map_names(tmp_path, create="mine")
     child.stop()
     (tmp_path / "own-1.kubeconfig").unlink()
-    child, found = await started()
+    child, found = await start_member()
     assert found == {"mine"}
     child.kill()
     (tmp_path / "own-1.kubeconfig").unlink()
-    child, found = await started()
+    child, found = await start_member()
     assert found == set()
     child.stop()
 
 
-async def _config_maps(folder: Path, create: str = "") -> set[str]:
+async def _config_map_names(folder: Path, create: str = "") -> set[str]:
     """Names of the ConfigMaps in default, after one more was created."""
-    api = connect(partial(load_endpoint, folder, "own-1"), "own-1", ClusterApiSettings())
+    api = make_cluster_api(partial(load_endpoint, folder, "own-1"), "own-1", ClusterApiSettings())
     try:
         if create:
             await api.create(CONFIG_MAPS, {"metadata": {"name": create, "namespace": "default"}})
@@ -135,7 +135,7 @@ async def test_a_deployment_runs_on_a_members_nodes(kube_members: dict[str, Path
         async with session.post(deployments, json=_deployment(replicas=4)) as response:
             assert response.status == 201
         for _ in range(300):
-            if await _running_pods(session) == 4:
+            if await _running_pod_count(session) == 4:
                 return
             await asyncio.sleep(0.1)
     pytest.fail("the pods did not run within 30 s")
@@ -162,7 +162,7 @@ async def test_nobody_is_let_in_without_a_token(kube_members: dict[str, Path]) -
         assert response.status == 401
 
 
-async def _running_pods(session: aiohttp.ClientSession) -> int:
+async def _running_pod_count(session: aiohttp.ClientSession) -> int:
     async with session.get("/api/v1/namespaces/default/pods") as response:
         listed = await response.json()
     return sum(pod["status"].get("phase") == "Running" for pod in listed["items"])

@@ -33,7 +33,7 @@ time.sleep(600)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a signal at the parent's death is Linux's")
 
 
-def is_gone(pid: int) -> bool:
+def is_process_gone(pid: int) -> bool:
     """A zombie is gone: where nobody reaps orphans it stays."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -48,7 +48,7 @@ def test_a_killed_parent_takes_its_children_along_even_those_that_do_not_listen(
         child = int(parent.stdout.readline())
         wait_until(lambda: "here" in (tmp_path / "log").read_text(), 10.0, "the child")
         os.kill(parent.pid, signal.SIGKILL)
-        wait_until(lambda: is_gone(child), 10.0, "the child's end")
+        wait_until(lambda: is_process_gone(child), 10.0, "the child's end")
 
 
 def test_a_child_is_interruptible_where_its_starter_ignores_it(tmp_path: Path) -> None:

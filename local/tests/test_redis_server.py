@@ -17,12 +17,12 @@ def test_a_restart_keeps_the_data(tmp_path: Path) -> None:
     child = start_child(server.prepare_program(), tmp_path / "log")
     try:
         child.wait_ready(server.is_ready, 10.0)
-        _client(server.url).set("loaf", "rye")
+        _open_redis_client(server.url).set("loaf", "rye")
         child.stop()
         assert not server.is_ready()
         child = start_child(server.prepare_program(), tmp_path / "log")
         child.wait_ready(server.is_ready, 10.0)
-        assert _client(server.url).get("loaf") == "rye"
+        assert _open_redis_client(server.url).get("loaf") == "rye"
     finally:
         child.stop()
 
@@ -40,8 +40,8 @@ def test_supervision_knows_it_for_its_own(tmp_path: Path) -> None:
 
 @pytest.mark.redis
 def test_the_session_server_is_empty(redis_url: str) -> None:
-    assert _client(redis_url).dbsize() == 0
+    assert _open_redis_client(redis_url).dbsize() == 0
 
 
-def _client(url: str) -> "redis.Redis":
+def _open_redis_client(url: str) -> "redis.Redis":
     return redis.Redis.from_url(url, decode_responses=True)

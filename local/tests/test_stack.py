@@ -21,7 +21,7 @@ def test_a_port_that_is_taken_while_kafka_starts_is_given_up_and_no_other_log_is
     taken: list[int] = []
     strangers = ExitStack()
 
-    def take(line: str) -> None:
+    def take_port_of_kafka(line: str) -> None:
         """Once, listens at Kafka's port between its choice and Kafka's start."""
         said.append(line)
         if line.startswith("starting") and not taken:
@@ -31,7 +31,7 @@ def test_a_port_that_is_taken_while_kafka_starts_is_given_up_and_no_other_log_is
     ports = PortBook(tmp_path / "ports.json")
     ports.assign_port("kafka", session_port(count=PORTS_PER_NODE), count=PORTS_PER_NODE)
     ports.assign_port("redis", session_port())
-    stack = Stack(StackOptions(tmp_path, fleet=(), instances=0, outlives=False), take)
+    stack = Stack(StackOptions(tmp_path, fleet=(), instances=0, outlives=False), take_port_of_kafka)
     with strangers:
         try:
             kafka = stack.start().kafka

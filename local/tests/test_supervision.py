@@ -41,7 +41,7 @@ def supervision(tmp_path: Path) -> Iterator[Supervision]:
     started.stop()
 
 
-def talker(name: str, folder: Path, **environment: str) -> Program:
+def talking_program(name: str, folder: Path, **environment: str) -> Program:
     return Program(name, (sys.executable, "-c", TALKER), folder, environment)
 
 
@@ -49,7 +49,7 @@ def status_of(supervision: Supervision, name: str) -> ProgramStatus:
     return next(status for status in supervision.status() if status.name == name)
 
 
-def eventually(condition: Callable[[], bool]) -> None:
+def wait_for_condition(condition: Callable[[], bool]) -> None:
     wait_until(condition, 10.0, "the condition")
 
 
@@ -76,11 +76,11 @@ def test_programs_outlive_a_killed_command_only_where_that_is_wanted(
         assert status_of(supervision, "one").state == "RUNNING"
         return
     mine = f"unix://{supervision.socket_path}"
-    eventually(lambda: not supervision.is_running())
-    eventually(lambda: not any(mine == environment_of(process) for process in psutil.process_iter()))
+    wait_for_condition(lambda: not supervision.is_running())
+    wait_for_condition(lambda: not any(mine == supervisor_of(process) for process in psutil.process_iter()))
 
 
-def environment_of(process: psutil.Process) -> str:
+def supervisor_of(process: psutil.Process) -> str:
     """The address of the daemon that started a process; empty when none did, or it is gone."""
     try:
         return process.environ().get("SUPERVISOR_SERVER_URL", "")
@@ -90,19 +90,19 @@ def environment_of(process: psutil.Process) -> str:
 
 def test_programs_start_by_stage_and_are_restarted_after_a_kill(supervision: Supervision, tmp_path: Path) -> None:
     order: list[str] = []
-    first = Stage("first", (talker("one", tmp_path),), after=lambda: order.append("first"))
-    second = Stage("second", (talker("two", tmp_path, NAME='it\'s "quoted" 100% ; # $HOME'),))
+    first = Stage("first", (talking_program("one", tmp_path),), after=lambda: order.append("first"))
+    second = Stage("second", (talking_program("two", tmp_path, NAME='it\'s "quoted" 100% ; # $HOME'),))
     supervision.start([first, second])
 
     assert order == ["first"]
     assert {status.name: status.state for status in supervision.status()} == {"one": "RUNNING", "two": "RUNNING"}
-    eventually(lambda: 'hello it\'s "quoted" 100% ; # $HOME' in supervision.log_file_of("two").read_text())
+    wait_for_condition(lambda: 'hello it\'s "quoted" 100% ; # $HOME' in supervision.log_file_of("two").read_text())
 
     killed = status_of(supervision, "one").pid
     assert killed is not None
     os.kill(killed, signal.SIGKILL)
-    eventually(lambda: status_of(supervision, "one").pid not in {killed, None})
-    eventually(lambda: status_of(supervision, "one").state == "RUNNING")
+    wait_for_condition(lambda: status_of(supervision, "one").pid not in {killed, None})
+    wait_for_condition(lambda: status_of(supervision, "one").state == "RUNNING")
 
     pids = [status.pid for status in supervision.status()]
     supervision.stop()
@@ -113,10 +113,12 @@ def test_programs_start_by_stage_and_are_restarted_after_a_kill(supervision: Sup
 def test_a_second_start_leaves_the_unchanged_alone_and_replaces_the_changed(
     supervision: Supervision, tmp_path: Path
 ) -> None:
-    supervision.start([Stage("all", (talker("same", tmp_path), talker("changing", tmp_path)))])
+    supervision.start([Stage("all", (talking_program("same", tmp_path), talking_program("changing", tmp_path)))])
     before = {status.name: status.pid for status in supervision.status()}
 
-    supervision.start([Stage("all", (talker("same", tmp_path), talker("changing", tmp_path, NAME="new")))])
+    supervision.start(
+        [Stage("all", (talking_program("same", tmp_path), talking_program("changing", tmp_path, NAME="new")))]
+    )
 
     after = {status.name: status.pid for status in supervision.status()}
     assert after["same"] == before["same"]
@@ -126,10 +128,10 @@ def test_a_second_start_leaves_the_unchanged_alone_and_replaces_the_changed(
 def test_programs_are_added_restarted_stopped_and_removed_while_others_run(
     supervision: Supervision, tmp_path: Path
 ) -> None:
-    supervision.start([Stage("all", (talker("stays", tmp_path),))])
+    supervision.start([Stage("all", (talking_program("stays", tmp_path),))])
     stays = status_of(supervision, "stays").pid
 
-    supervision.add_programs([talker("late", tmp_path)])
+    supervision.add_programs([talking_program("late", tmp_path)])
     late = status_of(supervision, "late").pid
     supervision.restart_program("late")
     assert status_of(supervision, "late").pid not in {late, None}
@@ -146,14 +148,14 @@ def test_programs_are_added_restarted_stopped_and_removed_while_others_run(
 
 
 def test_what_a_killed_daemon_left_behind_is_ended_by_the_next_start(supervision: Supervision, tmp_path: Path) -> None:
-    supervision.start([Stage("all", (talker("orphan", tmp_path),))])
+    supervision.start([Stage("all", (talking_program("orphan", tmp_path),))])
     orphan = status_of(supervision, "orphan").pid
     assert orphan is not None
     daemon = int((supervision.folder / "supervisord.pid").read_text())
     os.kill(daemon, signal.SIGKILL)
-    eventually(lambda: not supervision.is_running())
+    wait_for_condition(lambda: not supervision.is_running())
 
-    supervision.start([Stage("all", (talker("other", tmp_path),))])
+    supervision.start([Stage("all", (talking_program("other", tmp_path),))])
 
     assert [status.name for status in supervision.status()] == ["other"]
     assert not Path(f"/proc/{orphan}/exe").exists()
@@ -174,12 +176,12 @@ def test_a_stage_that_never_gets_ready_says_which_program_ended_again_and_again_
     """It runs for longer than its first second each time, so that it is started again for ever."""
     failing = Program("failing", (sys.executable, "-c", "import time; time.sleep(1.5); exit('no bread')"), tmp_path)
 
-    def not_ready() -> bool:
+    def is_ready() -> bool:
         first = status_of(supervision, "failing").pid
-        eventually(lambda: status_of(supervision, "failing").pid not in {first, None})
+        wait_for_condition(lambda: status_of(supervision, "failing").pid not in {first, None})
         return False
 
-    never = Stage("all", (failing, talker("well", tmp_path)), not_ready, ready_timeout_seconds=5.0)
+    never = Stage("all", (failing, talking_program("well", tmp_path)), is_ready, ready_timeout_seconds=5.0)
     with pytest.raises(NotReady, match=r"failing ended; the end of .*failing.log:\n(.*\n)*no bread") as raised:
         supervision.start([never])
     assert "well ended" not in str(raised.value)
@@ -188,7 +190,7 @@ def test_a_stage_that_never_gets_ready_says_which_program_ended_again_and_again_
 def test_what_a_slow_stage_waits_for_is_told_meanwhile(tmp_path: Path) -> None:
     told: list[str] = []
     supervision = Supervision(tmp_path / "run", say=told.append, told_every_seconds=0.2)
-    slow = Stage("all", (talker("one", tmp_path),), lambda: len(told) > 1, waits_for=lambda: ("one's turn",))
+    slow = Stage("all", (talking_program("one", tmp_path),), lambda: len(told) > 1, waits_for=lambda: ("one's turn",))
     try:
         supervision.start([slow])
     finally:
@@ -197,10 +199,10 @@ def test_what_a_slow_stage_waits_for_is_told_meanwhile(tmp_path: Path) -> None:
 
 
 def test_who_does_not_wait_for_the_end_leaves_nothing_behind(supervision: Supervision, tmp_path: Path) -> None:
-    supervision.start([Stage("all", (talker("one", tmp_path),))])
+    supervision.start([Stage("all", (talking_program("one", tmp_path),))])
     pid = status_of(supervision, "one").pid
     supervision.stop_without_waiting()
-    eventually(lambda: not supervision.is_running() and not Path(f"/proc/{pid}").exists())
+    wait_for_condition(lambda: not supervision.is_running() and not Path(f"/proc/{pid}").exists())
     supervision.stop_without_waiting()  # With nothing there it does nothing.
 
 
@@ -239,7 +241,7 @@ def test_a_program_whose_port_another_took_while_it_was_down_waits_says_so_and_i
     supervision.stop_program("late")
     with socket.create_server((LOOPBACK, port)):
         supervision.start_program("late")
-        eventually(lambda: status_of(supervision, "late").state == "FATAL")
+        wait_for_condition(lambda: status_of(supervision, "late").state == "FATAL")
     ports = supervision.folder / "ports.json"
     said = f"another program listens at its port {port}, which {ports} names"
     given_up = f"{said}: given up. End that one, or the next `spillway up` gives late another port"
@@ -260,9 +262,9 @@ def test_a_program_whose_port_comes_free_again_begins(
     supervision.stop_program("late")
     with socket.create_server((LOOPBACK, port)):
         supervision.start_program("late")
-        eventually(lambda: status_of(supervision, "late").state == "BACKOFF")
+        wait_for_condition(lambda: status_of(supervision, "late").state == "BACKOFF")
         assert "looks again for 10 s" in status_of(supervision, "late").problem
-    eventually(lambda: late.is_listening(status_of(supervision, "late").pid or 0))
+    wait_for_condition(lambda: late.is_listening(status_of(supervision, "late").pid or 0))
     status = status_of(supervision, "late")
     assert (status.state, status.problem) == ("RUNNING", "")
 
@@ -279,7 +281,7 @@ def test_a_stage_is_ready_once_its_own_program_listens(supervision: Supervision,
 def test_ports_are_those_where_its_programs_listen_and_no_others(supervision: Supervision, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)):
         supervision.start([Stage("all", (Program("server", (sys.executable, "-c", LISTENER), tmp_path),))])
-        eventually(lambda: supervision.log_file_of("server").read_text().strip().isdigit())
+        wait_for_condition(lambda: supervision.log_file_of("server").read_text().strip().isdigit())
         assert supervision.occupied_ports() == {int(supervision.log_file_of("server").read_text())}
 
 
@@ -287,7 +289,7 @@ def test_a_program_that_was_killed_a_moment_before_is_stopped_for_good(
     supervision: Supervision, tmp_path: Path
 ) -> None:
     """It has exited and is about to be started again when told to stop; three times, since the moment is short."""
-    supervision.start([Stage("only", (talker("one", tmp_path),))])
+    supervision.start([Stage("only", (talking_program("one", tmp_path),))])
     for _ in range(3):
         running = status_of(supervision, "one").pid
         assert running is not None
@@ -319,7 +321,7 @@ def test_a_stop_does_not_wait_for_each_program_in_turn(supervision: Supervision,
         for n in range(4)
     )
     supervision.start([Stage("all", programs)])
-    eventually(lambda: len(list(tmp_path.glob("*.ready"))) == 4)
+    wait_for_condition(lambda: len(list(tmp_path.glob("*.ready"))) == 4)
     supervision.stop()
     assert len(list(tmp_path.glob("*.ended"))) == 4
 

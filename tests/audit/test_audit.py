@@ -9,17 +9,29 @@ import pytest
 
 
 def test_what_is_installed_is_what_we_say() -> None:
-    known = audit.read(audit.LIST)
-    assert list(audit.troubles(known, audit.direct(), audit.pins(), audit.installed())) == []
+    known = audit.read_toml(audit.LIST)
+    assert (
+        list(
+            audit.find_troubles(
+                known, audit.direct_requirements_by_name(), audit.pinned_version_by_name(), audit.installed_by_name()
+            )
+        )
+        == []
+    )
 
 
 def test_what_is_not_as_it_should_be_is_said() -> None:
     """A package that nobody pinned, another version than the pin's, one without a reason, another licence."""
-    there, pinned, asked, known = audit.installed(), audit.pins(), audit.direct(), audit.read(audit.LIST)
+    there, pinned, asked, known = (
+        audit.installed_by_name(),
+        audit.pinned_version_by_name(),
+        audit.direct_requirements_by_name(),
+        audit.read_toml(audit.LIST),
+    )
     del pinned["yarl"], known["direct"]["redis"]
     pinned["rich"] = "1.0"
     known["licences"]["allowed"].remove("MPL-2.0")
-    told = "\n".join(audit.troubles(known, asked, pinned, there))
+    told = "\n".join(audit.find_troubles(known, asked, pinned, there))
     for words in (
         "redis: depended on without a reason",
         f"yarl {there['yarl'].version}: installed, and no constraint pins it",
@@ -58,7 +70,7 @@ def test_it_says_whether_anybody_could_be_asked(
         asked.append((service, len(packages)))
         return [answer] * len(packages) if answer is not None else []
 
-    assert audit.vulnerabilities(tmp_path, ask) == code
+    assert audit.check_vulnerabilities(tmp_path, ask) == code
     assert words in capsys.readouterr().out
     assert len(asked) == questions
     if code == audit.NOT_ASKED:

@@ -11,19 +11,19 @@ from spillway.events import PlacementDecided
 from spillway.events_scaling import ScaleDecided
 from spillway.model import Generation, Part
 from spillway_chaos.audit import Door, MemberAudit
-from spillway_chaos.ledger import Ledger, Place, Placed, Seen, Stopped, counted
+from spillway_chaos.ledger import Ledger, Place, Placed, Seen, Stopped, finding_count_by_kind
 from spillway_chaos.log_audit import LogAudit
 
 
-def _ledger() -> Ledger:
+def _ledger_of_three_workloads() -> Ledger:
     """web was applied with 4 and scaled to 6 and back to 5; old was deleted; new was asked for without an answer."""
     ledger = Ledger()
     for name, replicas in (("web", 4), ("web", 6), ("web", 5), ("old", 2)):
-        ledger.asking(name, replicas)
-        ledger.acknowledged(name, replicas)
-    ledger.asking_delete("old")
-    ledger.acknowledged_delete("old")
-    ledger.asking("new", 3)
+        ledger.note_request(name, replicas)
+        ledger.note_acknowledged(name, replicas)
+    ledger.note_delete_request("old")
+    ledger.note_delete_acknowledged("old")
+    ledger.note_request("new", 3)
     return ledger
 
 
@@ -33,19 +33,19 @@ SEEN: dict[Place, Seen] = {("own-1", "web"): Seen((3,), 3, 0), ("own-2", "web"):
 
 def test_what_is_as_it_was_acknowledged_is_right() -> None:
     """Whether the unanswered request was carried out or not."""
-    ledger = _ledger()
-    assert list(ledger.unsettled(PLACED, SEEN)) == []
+    ledger = _ledger_of_three_workloads()
+    assert list(ledger.find_unsettled(PLACED, SEEN)) == []
     placed = PLACED | {"new": Placed(3, 0, {"own-1": 3})}
-    assert list(ledger.unsettled(placed, SEEN | {("own-1", "new"): Seen((3,), 1, 2)})) == []
+    assert list(ledger.find_unsettled(placed, SEEN | {("own-1", "new"): Seen((3,), 1, 2)})) == []
 
 
 def test_a_delete_without_an_answer_may_have_been_carried_out_or_not() -> None:
-    ledger = _ledger()
-    ledger.asking_delete("web")
-    assert list(ledger.unsettled({}, {})) == []
-    assert list(ledger.unsettled({"web": Placed(5, 0, {"own-1": 5}, deleting=True)}, {})) == []
-    assert list(ledger.unsettled(PLACED, SEEN)) == []
-    assert counted(ledger.unsettled({"web": Placed(4, 0, {"own-1": 3, "own-2": 1})}, SEEN))["lost"]
+    ledger = _ledger_of_three_workloads()
+    ledger.note_delete_request("web")
+    assert list(ledger.find_unsettled({}, {})) == []
+    assert list(ledger.find_unsettled({"web": Placed(5, 0, {"own-1": 5}, deleting=True)}, {})) == []
+    assert list(ledger.find_unsettled(PLACED, SEEN)) == []
+    assert finding_count_by_kind(ledger.find_unsettled({"web": Placed(4, 0, {"own-1": 3, "own-2": 1})}, SEEN))["lost"]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_delete_without_an_answer_may_have_been_carried_out_or_not() -> None:
     ],
 )
 def test_a_planted_error_is_found(kind: str, placed: dict[str, Placed], seen: dict[Place, Seen]) -> None:
-    found = list(_ledger().unsettled(placed, seen))
+    found = list(_ledger_of_three_workloads().find_unsettled(placed, seen))
     assert kind in {finding.kind for finding in found}, found
 
 
@@ -82,15 +82,15 @@ def test_a_planted_error_is_found(kind: str, placed: dict[str, Placed], seen: di
 )
 def test_deletions_are_held_against_what_was_asked(stopped: dict[Place, Stopped], deleted: int) -> None:
     """And each is said in one round only."""
-    ledger = _ledger()
-    assert counted(ledger.deletions(stopped))["deleted"] == deleted
-    assert list(ledger.deletions(stopped)) == []
+    ledger = _ledger_of_three_workloads()
+    assert finding_count_by_kind(ledger.find_unasked_deletions(stopped))["deleted"] == deleted
+    assert list(ledger.find_unasked_deletions(stopped)) == []
 
 
 def test_a_refused_request_of_an_acknowledged_workload_is_lost() -> None:
-    ledger = _ledger()
-    ledger.refused("web", "scale", "NOT_FOUND: no workload chaos/web")
-    assert counted(ledger.take_refusals())["lost"] == 1
+    ledger = _ledger_of_three_workloads()
+    ledger.note_refusal("web", "scale", "NOT_FOUND: no workload chaos/web")
+    assert finding_count_by_kind(ledger.take_refusals())["lost"] == 1
     assert ledger.take_refusals() == []
 
 
@@ -119,7 +119,7 @@ def test_contradictions_in_the_log_are_found(generation: Generation, change: Par
     then = replace(FIRST, generation=generation, parts=tuple(change(part) for part in FIRST.parts))
     key = workload_key("chaos", "web")
     records = [Record(PLACEMENTS.name, 0, offset, key, event) for offset, event in enumerate((FIRST, then))]
-    assert counted(LogAudit().take(records))["contradictory"] == contradictions
+    assert finding_count_by_kind(LogAudit().check_records(records))["contradictory"] == contradictions
 
 
 @pytest.mark.parametrize(("sequence", "contradictions"), [(3, 0), (2, 1), (1, 1)])
@@ -129,28 +129,28 @@ def test_a_size_that_is_decided_twice_or_goes_back_is_found(sequence: int, contr
     then = replace(first, generation=Generation(5, sequence), replicas=4)
     key = workload_key("chaos", "web")
     records = [Record(SCALE.name, 0, offset, key, event) for offset, event in enumerate((first, None, then))]
-    assert counted(LogAudit().take(records))["contradictory"] == contradictions
+    assert finding_count_by_kind(LogAudit().check_records(records))["contradictory"] == contradictions
 
 
 def test_the_audit_counts_what_goes_and_what_goes_back() -> None:
     """A running pod, an object, and a version that is lower than before; a pod that never ran is nobody's loss."""
     audit = MemberAudit("own-1", Door("http://127.0.0.1:1", "token"))
     for version in ("7.2", "7.1"):
-        audit._take("deployments", {"type": "MODIFIED", "object": _object(version)})
+        audit._apply_event("deployments", {"type": "MODIFIED", "object": _object_with_version(version)})
     for uid, phase in (("a", "Running"), ("b", "Pending")):
         for kind in ("ADDED", "DELETED"):
-            audit._take("pods", {"type": kind, "object": _pod(uid, phase)})
+            audit._apply_event("pods", {"type": kind, "object": _pod_in_phase(uid, phase)})
     assert audit.went_pods == {"web": 1}
-    assert audit.seen()["web"] == Seen((3,), 0, 0)
-    audit._take("deployments", {"type": "DELETED", "object": _object("7.1")})
+    assert audit.seen_by_workload()["web"] == Seen((3,), 0, 0)
+    audit._apply_event("deployments", {"type": "DELETED", "object": _object_with_version("7.1")})
     assert audit.went_objects == {"web": 1}
-    assert counted(audit.went_back)["contradictory"] == 1
+    assert finding_count_by_kind(audit.went_back)["contradictory"] == 1
 
 
-def _object(version: str) -> dict[str, object]:
+def _object_with_version(version: str) -> dict[str, object]:
     metadata = {"uid": "object", "name": "web", "annotations": {"spillway.io/placement": version}}
     return {"metadata": metadata, "spec": {"replicas": 3}}
 
 
-def _pod(uid: str, phase: str) -> dict[str, object]:
+def _pod_in_phase(uid: str, phase: str) -> dict[str, object]:
     return {"metadata": {"uid": uid, "name": uid, "labels": {"app": "web"}}, "status": {"phase": phase}}

@@ -4,8 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from spillway_chaos.ledger import counted
-from spillway_chaos.lending_ledger import LendingSeen, PodSeen, doubled, not_home, not_lent, open_and_owned
+from spillway_chaos.ledger import finding_count_by_kind
+from spillway_chaos.lending_ledger import (
+    LendingSeen,
+    PodSeen,
+    find_doubled_pods,
+    find_errors_at_home,
+    find_errors_while_lent,
+    nodes_open_and_owned,
+)
 
 A, B = ("own-1", "n1"), ("own-2", "n1")
 POOLED = (PodSeen("p1", "own-1.n1", True, False), PodSeen("p2", "own-2.n1", True, False))
@@ -17,10 +24,10 @@ HOME = LendingSeen({A: "", B: ""}, {}, WAITING, {}, OWN)
 
 
 def test_what_is_lent_or_at_home_is_right() -> None:
-    assert list(not_lent(LENT, 2)) == []
-    assert list(not_home(HOME)) == []
-    assert open_and_owned(LENT) == open_and_owned(HOME) == []
-    assert list(doubled(LENT)) == []
+    assert list(find_errors_while_lent(LENT, 2)) == []
+    assert list(find_errors_at_home(HOME)) == []
+    assert nodes_open_and_owned(LENT) == nodes_open_and_owned(HOME) == []
+    assert list(find_doubled_pods(LENT)) == []
 
 
 GONE = replace(POOLED[0], runs=False, going=True)
@@ -47,7 +54,9 @@ GONE = replace(POOLED[0], runs=False, going=True)
     ],
 )
 def test_what_is_wrong_while_all_is_lent(seen: LendingSeen, kinds: dict[str, int]) -> None:
-    assert {kind: count for kind, count in counted(not_lent(seen, 2)).items() if count} == kinds
+    assert {
+        kind: count for kind, count in finding_count_by_kind(find_errors_while_lent(seen, 2)).items() if count
+    } == kinds
 
 
 @pytest.mark.parametrize(
@@ -63,13 +72,13 @@ def test_what_is_wrong_while_all_is_lent(seen: LendingSeen, kinds: dict[str, int
     ],
 )
 def test_what_is_wrong_while_all_is_at_home(seen: LendingSeen, kinds: dict[str, int]) -> None:
-    assert {kind: count for kind, count in counted(not_home(seen)).items() if count} == kinds
+    assert {kind: count for kind, count in finding_count_by_kind(find_errors_at_home(seen)).items() if count} == kinds
 
 
 def test_what_is_wrong_at_any_moment() -> None:
     """Two real pods of one pool pod, but not while one of them goes; a node that both may use."""
     twice = replace(LENT, real={"own-1": REAL["own-1"] * 2})
-    assert counted(finding for _, finding in doubled(twice))["doubled"] == 1
+    assert finding_count_by_kind(finding for _, finding in find_doubled_pods(twice))["doubled"] == 1
     going = replace(LENT, real={"own-1": (*REAL["own-1"], replace(REAL["own-1"][0], going=True))})
-    assert list(doubled(going)) == []
-    assert open_and_owned(replace(LENT, states={A: "", B: "recalled"})) == [A]
+    assert list(find_doubled_pods(going)) == []
+    assert nodes_open_and_owned(replace(LENT, states={A: "", B: "recalled"})) == [A]

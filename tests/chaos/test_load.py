@@ -39,6 +39,6 @@ async def test_a_report_after_an_outage_says_the_time_of_its_own_attempt(monkeyp
     scaling: Any = _Outage()
     ledger = Ledger()
     lanes = load.Load(scaling, scaling, ledger, "1", "story")
-    await lanes._report("web", Random(1))
+    await lanes._report_load("web", Random(1))
     assert len(scaling.asked) == 2
     assert ledger.take_refusals() == []

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from .engine import Engine
-from .project import built_engine
+from .project import engine_with_stand_ins
 
 
 @pytest.fixture(scope="session")
 def engine() -> Iterator[Engine]:
-    with built_engine() as found:
+    with engine_with_stand_ins() as found:
         yield found

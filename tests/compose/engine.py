@@ -23,12 +23,14 @@ class Engine:
     host: str
     compose: tuple[str, ...]
 
-    def docker(self, *arguments: str, folder: Path = Path("/")) -> str:
+    def run_docker(self, *arguments: str, folder: Path = Path("/")) -> str:
         """What it printed. Raises ToolFailed with the end of it."""
-        return run_tool(("docker", *arguments), folder, self.environment)
+        return run_tool(("docker", *arguments), folder, self.docker_environment)
 
-    def answers(self) -> bool:
-        asked = subprocess.run(("docker", "info"), env=os.environ | self.environment, capture_output=True, check=False)
+    def is_answering(self) -> bool:
+        asked = subprocess.run(
+            ("docker", "info"), env=os.environ | self.docker_environment, capture_output=True, check=False
+        )
         return asked.returncode == 0 and b"Server Version" in asked.stdout
 
     def run_compose(self, files: Sequence[Path], *arguments: str, digests: Path = TAGS_ALONE) -> str:
@@ -36,10 +38,10 @@ class Engine:
         images go by their tags, since stand-ins have other digests."""
         named = [part for file in files for part in ("-f", str(file))]
         command = (*self.compose, "--env-file", str(digests), *named, *arguments)
-        return run_tool(command, files[0].parent, self.environment)
+        return run_tool(command, files[0].parent, self.docker_environment)
 
     @property
-    def environment(self) -> dict[str, str]:
+    def docker_environment(self) -> dict[str, str]:
         return {"DOCKER_HOST": self.host} if self.host else {}
 
 
@@ -48,7 +50,7 @@ def running_engine(folder: Path) -> Iterator[Engine]:
     """The machine's engine where one answers; as root one of our own, with its data below folder."""
     ensure_program("dockerd", ("docker.io",), _ADVICE)
     own = Engine("", compose_command())
-    if own.answers():
+    if own.is_answering():
         yield own
         return
     socket = folder / "docker.sock"
@@ -57,7 +59,7 @@ def running_engine(folder: Path) -> Iterator[Engine]:
     command = ("dockerd", "-H", engine.host, *(f"--{flag}={folder / name}" for flag, name in flags.items()))
     child = start_child(Program("dockerd", command, folder), folder.parent / "dockerd.log", at_our_death="TERM")
     try:
-        child.wait_ready(engine.answers, ENGINE_SECONDS)
+        child.wait_ready(engine.is_answering, ENGINE_SECONDS)
         yield engine
     finally:
         child.stop()

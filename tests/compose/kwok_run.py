@@ -21,7 +21,7 @@ PASSED_ON = ("Content-Type", "Accept", "Accept-Encoding")
 ENDED = threading.Event()
 
 
-async def serve(access: MemberAccess) -> None:
+async def serve_api_to_others(access: MemberAccess) -> None:
     """Passes requests on as the administrator, bodies and watches piece by piece, until SIGTERM."""
     connector = aiohttp.TCPConnector(limit=0, ssl=access.ssl_context())
     async with aiohttp.ClientSession(
@@ -32,7 +32,7 @@ async def serve(access: MemberAccess) -> None:
         auto_decompress=False,
     ) as session:
 
-        async def pass_on(request: web.Request) -> web.StreamResponse:
+        async def pass_on_request(request: web.Request) -> web.StreamResponse:
             headers = {name: request.headers[name] for name in PASSED_ON if name in request.headers}
             url = access.server + request.raw_path
             body = await request.read()
@@ -47,7 +47,7 @@ async def serve(access: MemberAccess) -> None:
                 return passed
 
         app = web.Application(client_max_size=2**26)
-        app.router.add_route("*", "/{path:.*}", pass_on)
+        app.router.add_route("*", "/{path:.*}", pass_on_request)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         await web.TCPSite(runner, "0.0.0.0", PORT).start()
@@ -56,7 +56,7 @@ async def serve(access: MemberAccess) -> None:
 
 
 @contextmanager
-def control_plane() -> Iterator[MemberAccess]:
+def run_control_plane() -> Iterator[MemberAccess]:
     ports = PortBook(FOLDER / "ports.json")
     members = KubeMembers(FOLDER, FOLDER / "credentials", (MemberSpec("member"),), ports, Path("/kube/kube-member"))
     with running_stages(members.prepare_stages(), FOLDER / "logs"):
@@ -68,8 +68,8 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ENDED.set())
-    with control_plane() as access:
-        asyncio.run(serve(access))
+    with run_control_plane() as access:
+        asyncio.run(serve_api_to_others(access))
 
 
 if __name__ == "__main__":

@@ -27,59 +27,59 @@ class Project:
     name: str
     over: tuple[Path, ...] = ()
 
-    def compose(self, *arguments: str) -> str:
+    def run_compose(self, *arguments: str) -> str:
         return self.engine.run_compose((COMPOSE_FILE, *self.over), "-p", self.name, *arguments)
 
-    def spillway(self, *arguments: str) -> str:
-        return self.compose("run", "--rm", "spillway", *arguments)
+    def run_spillway(self, *arguments: str) -> str:
+        return self.run_compose("run", "--rm", "spillway", *arguments)
 
-    def inside(self, service: str, *command: str) -> str:
-        return self.compose("exec", "-T", service, *command)
+    def run_in_container(self, service: str, *command: str) -> str:
+        return self.run_compose("exec", "-T", service, *command)
 
-    def health(self, service: str) -> str:
-        container = self.compose("ps", "-q", service).split()[-1]
-        return self.engine.docker("inspect", "-f", "{{.State.Health.Status}}", container).strip()
+    def health_of_service(self, service: str) -> str:
+        container = self.run_compose("ps", "-q", service).split()[-1]
+        return self.engine.run_docker("inspect", "-f", "{{.State.Health.Status}}", container).strip()
 
-    def address(self, service: str) -> str:
+    def address_of_service(self, service: str) -> str:
         """In the one network that it is in."""
-        container = self.compose("ps", "-q", service).split()[-1]
+        container = self.run_compose("ps", "-q", service).split()[-1]
         found = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
-        return self.engine.docker("inspect", "-f", found, container).strip()
+        return self.engine.run_docker("inspect", "-f", found, container).strip()
 
-    def ready_pods(self) -> dict[str, int]:
+    def ready_pods_by_member(self) -> dict[str, int]:
         """By member, from its own API."""
-        return {member.name: _ready(self._pods(member.name)) for member in FLEET}
+        return {member.name: _ready_pod_count(self._pods_of_member(member.name)) for member in FLEET}
 
-    def _pods(self, member: str) -> list[dict[str, Any]]:
+    def _pods_of_member(self, member: str) -> list[dict[str, Any]]:
         url = f"http://{member}:8080/api/v1/namespaces/default/pods"
         read = f"import urllib.request; print(urllib.request.urlopen('{url}', timeout=10).read().decode())"
-        answer = self.inside("snapshot", "python", "-c", read)
+        answer = self.run_in_container("snapshot", "python", "-c", read)
         pods: list[dict[str, Any]] = json.loads(answer[answer.index("{") :])["items"]
         return pods
 
 
-def _ready(pods: list[dict[str, Any]]) -> int:
+def _ready_pod_count(pods: list[dict[str, Any]]) -> int:
     conditions = [condition for pod in pods for condition in pod["status"].get("conditions", ())]
     return sum(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 @contextmanager
-def built_engine() -> Iterator[Engine]:
+def engine_with_stand_ins() -> Iterator[Engine]:
     """With all stand-ins. Skips where nobody asked for it."""
     if os.environ.get("SPILLWAY_COMPOSE") != "1":
         pytest.skip("images are built and an engine is run for minutes: make test-compose")
     folder = cache_folder() / "compose"
     folder.mkdir(parents=True, exist_ok=True)
     with running_engine(folder / "engine") as engine:
-        StandIns(engine, folder).build()
+        StandIns(engine, folder).build_all_images()
         yield engine
 
 
 @contextmanager
-def running(project: Project, *services: str) -> Iterator[Project]:
+def run_project(project: Project, *services: str) -> Iterator[Project]:
     """These, or all; gone with their data at the end."""
     try:
-        project.compose("up", "-d", *services)
+        project.run_compose("up", "-d", *services)
         yield project
     finally:
-        project.compose("down", "-v", "--timeout", "25")
+        project.run_compose("down", "-v", "--timeout", "25")

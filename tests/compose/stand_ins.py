@@ -32,7 +32,7 @@ _CERTIFICATES = "/etc/ssl/certs/ca-certificates.crt"
 _TRUST = ("SSL_CERT_FILE", "PIP_CERT", "REQUESTS_CA_BUNDLE")
 
 
-def tagged(image: str) -> str:
+def image_without_digest(image: str) -> str:
     """An image as a file of compose/ names it, without the digest that compose/.env may put behind it."""
     return re.sub(r"\$\{[A-Z]+_DIGEST:-\}$", "", image)
 
@@ -44,19 +44,21 @@ class StandIns:
     engine: Engine
     folder: Path
 
-    def build(self) -> None:
+    def build_all_images(self) -> None:
         """All of them, and our own image by compose/Dockerfile, in the order in which one needs the other."""
-        self._python()
-        self._packaged(REDIS, "redis", "redis-server", "WORKDIR /data\n", {})
+        self._build_python_image()
+        self._build_image_of_package(REDIS, "redis", "redis-server", "WORKDIR /data\n", {})
         jars = ensure_kafka_jars()
-        self._packaged(KAFKA, "kafka", "default-jre-headless", _KAFKA, {"libs": jars, "kafka_run.py": HERE})
+        self._build_image_of_package(
+            KAFKA, "kafka", "default-jre-headless", _KAFKA, {"libs": jars, "kafka_run.py": HERE}
+        )
         print_message(f"building {SPILLWAY} with compose/Dockerfile")
-        self.engine.docker("build", "-q", "-t", SPILLWAY, "-f", str(ROOT / "compose" / "Dockerfile"), str(ROOT))
+        self.engine.run_docker("build", "-q", "-t", SPILLWAY, "-f", str(ROOT / "compose" / "Dockerfile"), str(ROOT))
         binary = ensure_kube_binary()
-        self._image(KWOK, "kwok", _KWOK, {"kube": binary.parent, "kwok_run.py": HERE})
+        self._build_image(KWOK, "kwok", _KWOK, {"kube": binary.parent, "kwok_run.py": HERE})
 
-    def _python(self) -> None:
-        if self.engine.docker("images", "-q", PYTHON).strip():
+    def _build_python_image(self) -> None:
+        if self.engine.run_docker("images", "-q", PYTHON).strip():
             return
         print_message(f"a stand-in for {PYTHON}: Debian 12 by debootstrap")
         debootstrap = ensure_program("debootstrap", ("debootstrap",), "use an engine that reaches a registry.")
@@ -70,14 +72,14 @@ class StandIns:
         changes = [part for name in _TRUST for part in ("--change", f"ENV {name}={_CERTIFICATES}")]
         archive = self.folder / "debian.tar"
         run_tool(("tar", "-C", str(files), "-cf", str(archive), "."), self.folder)
-        self.engine.docker("import", *changes, str(archive), PYTHON)
+        self.engine.run_docker("import", *changes, str(archive), PYTHON)
         archive.unlink()
 
-    def _packaged(self, tag: str, name: str, package: str, rest: str, files: Mapping[str, Path]) -> None:
+    def _build_image_of_package(self, tag: str, name: str, package: str, rest: str, files: Mapping[str, Path]) -> None:
         install = f"apt-get update -q && apt-get install -y -q --no-install-recommends {package}"
-        self._image(tag, name, f"FROM {PYTHON}\nRUN {install}\n{rest}", files)
+        self._build_image(tag, name, f"FROM {PYTHON}\nRUN {install}\n{rest}", files)
 
-    def _image(self, tag: str, name: str, dockerfile: str, files: Mapping[str, Path]) -> None:
+    def _build_image(self, tag: str, name: str, dockerfile: str, files: Mapping[str, Path]) -> None:
         print_message(f"a stand-in for {tag}")
         context = self.folder / name
         shutil.rmtree(context, ignore_errors=True)
@@ -88,7 +90,7 @@ class StandIns:
                 shutil.copyfile(source / target, context / target)
             else:
                 shutil.copytree(source, context / target)
-        self.engine.docker("build", "-q", "-t", tag, str(context))
+        self.engine.run_docker("build", "-q", "-t", tag, str(context))
 
 
 _KAFKA = """\

@@ -18,20 +18,22 @@ MEMBERS = sorted(
 )
 
 
-def copied() -> list[str]:
+def sources_of_copies() -> list[str]:
     """The sources of each COPY from the build context; those of `--from` come out of another image."""
     lines = re.findall(r"^COPY +(?!--from)(.+)$", (ROOT / DOCKERFILE).read_text(), re.MULTILINE)
     return [source for line in lines for source in line.split()[:-1]]
 
 
-@pytest.mark.parametrize("source", copied())
+@pytest.mark.parametrize("source", sources_of_copies())
 def test_what_the_image_copies_is_in_the_build_context(source: str) -> None:
     assert source in SENT, f"COPY {source}: .dockerignore leaves it out"
 
 
 @pytest.mark.parametrize("member", MEMBERS)
 def test_every_workspace_member_is_copied_with_all_its_sources(member: str) -> None:
-    assert any(PurePosixPath(member).is_relative_to(source) for source in copied()), f"{DOCKERFILE} has no COPY of it"
+    assert any(PurePosixPath(member).is_relative_to(source) for source in sources_of_copies()), (
+        f"{DOCKERFILE} has no COPY of it"
+    )
     ours = {str(file.relative_to(ROOT)) for file in (ROOT / member / "src").rglob("*.py") if "_pb2" not in file.name}
     assert {f"{member}/pyproject.toml", *ours} <= SENT
 

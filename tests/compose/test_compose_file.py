@@ -24,7 +24,7 @@ from spillway_local.fleet_plan import FLEET
 from spillway_local.kube_binary import KUBERNETES_VERSION, MODULE_FOLDER
 from spillway_local.stack import SERVICES
 
-from .stand_ins import COMPOSE_FILE, KAFKA, KWOK, PYTHON, REDIS, ROOT, SPILLWAY, tagged
+from .stand_ins import COMPOSE_FILE, KAFKA, KWOK, PYTHON, REDIS, ROOT, SPILLWAY, image_without_digest
 
 COMPOSE: dict[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text())
 OURS = (*SERVICES, "setup", "join", "spillway")
@@ -45,7 +45,7 @@ SHARED = (
 )
 
 
-def volumes_of(name: str) -> list[str]:
+def named_volumes_of(name: str) -> list[str]:
     return [
         source
         for source in (one.split(":")[0] for one in COMPOSE["services"][name]["volumes"])
@@ -56,7 +56,12 @@ def volumes_of(name: str) -> list[str]:
 def test_all_services_and_members_are_there() -> None:
     names = {*OURS, *(member.name for member in FLEET), "kafka", "redis"}
     assert set(COMPOSE["services"]) == names
-    assert {tagged(str(entry["image"])) for entry in COMPOSE["services"].values()} == {KAFKA, REDIS, KWOK, SPILLWAY}
+    assert {image_without_digest(str(entry["image"])) for entry in COMPOSE["services"].values()} == {
+        KAFKA,
+        REDIS,
+        KWOK,
+        SPILLWAY,
+    }
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -78,7 +83,7 @@ def test_each_service_mounts_its_own_folder_alone(name: str) -> None:
         for other in COMPOSE["services"]
         if other not in (name, "setup") and "volumes" in COMPOSE["services"][other]
     ]
-    assert not [other for other in others if name in volumes_of(other)]
+    assert not [other for other in others if name in named_volumes_of(other)]
 
 
 def test_setup_fills_each_folder_and_the_image_has_a_place_for_it() -> None:
@@ -103,10 +108,10 @@ def test_what_a_service_is_told_to_read_is_in_its_folder(name: str, tmp_path: Pa
 def test_the_clusters_and_redis_are_reached_by_those_alone_that_ask_them() -> None:
     """The APIs of kwok's clusters, and this Redis, ask nobody who he is: the network keeps others away."""
     members = {member.name for member in FLEET}
-    assert in_network("members") == members | {*REACH_MEMBERS, "setup", "spillway"}
-    assert in_network("copies") == {"redis", "planner", "spillway"}
-    assert not in_network("default") & (members | {"redis"})
-    assert set(RPC_HOSTS).isdisjoint(in_network("members"))
+    assert services_in_network("members") == members | {*REACH_MEMBERS, "setup", "spillway"}
+    assert services_in_network("copies") == {"redis", "planner", "spillway"}
+    assert not services_in_network("default") & (members | {"redis"})
+    assert set(RPC_HOSTS).isdisjoint(services_in_network("members"))
     assert {*COMPOSE["networks"]} == {"default", "members", "copies"}
 
 
@@ -120,7 +125,7 @@ def test_each_listens_at_one_address_that_its_name_means() -> None:
         assert aliases == ["default"] if len(networks) > 1 else host == name
 
 
-def in_network(network: str) -> set[str]:
+def services_in_network(network: str) -> set[str]:
     return {name for name, entry in COMPOSE["services"].items() if network in entry.get("networks", ["default"])}
 
 

@@ -17,11 +17,11 @@ def test_the_contract_holds_on_containers(engine: Engine) -> None:
     environment = os.environ | {"SPILLWAY_TEST_PARTS": "containers"}
     if engine.host:
         environment["DOCKER_HOST"] = engine.host
-    before = engine.docker("ps", "-aq")
+    before = engine.run_docker("ps", "-aq")
     run = subprocess.run(
         (sys.executable, "-m", "pytest", "-q", *ASKED), cwd=ROOT, env=environment, capture_output=True, check=False
     )
     said = run.stdout.decode()[-4000:]
     assert run.returncode == 0, said
     assert "skipped" not in said
-    assert engine.docker("ps", "-aq") == before
+    assert engine.run_docker("ps", "-aq") == before

@@ -110,7 +110,7 @@ def test_what_was_built_here_has_no_digest() -> None:
 
 
 @contextmanager
-def registry(folder: Path) -> Iterator[str]:
+def run_registry(folder: Path) -> Iterator[str]:
     """host:port of a docker-registry (Debian's package) that runs on loopback until the test ends."""
     program = ensure_program("docker-registry", ("docker-registry",), "leave `make test-compose` out.")
     with socket.create_server(("127.0.0.1", 0)) as probe:
@@ -120,13 +120,13 @@ def registry(folder: Path) -> Iterator[str]:
     command = (str(program), "serve", str(folder / "registry.yml"))
     child = start_child(Program("registry", command, folder), folder / "registry.log")
     try:
-        child.wait_ready(lambda: _answers(place), READY_SECONDS)
+        child.wait_ready(lambda: _is_answering(place), READY_SECONDS)
         yield place
     finally:
         child.stop()
 
 
-def _answers(place: str) -> bool:
+def _is_answering(place: str) -> bool:
     host, _, port = place.partition(":")
     try:
         socket.create_connection((host, int(port)), timeout=1).close()
@@ -139,36 +139,36 @@ def _answers(place: str) -> bool:
 def test_a_tag_that_is_moved_changes_nothing_of_what_is_pinned(
     engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with registry(tmp_path) as place:
+    with run_registry(tmp_path) as place:
         image = f"{place}/shown:1"
         (tmp_path / "Dockerfile").write_text("")
         (tmp_path / "compose.yaml").write_text(
             f"services:\n  shown:\n    image: {image}${{SHOWN_DIGEST:-}}\n    command: [cat, /shown]\n"
         )
-        push(engine, tmp_path, image, "first")
-        for name, value in engine.environment.items():
+        push_image(engine, tmp_path, image, "first")
+        for name, value in engine.docker_environment.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setattr("sys.argv", ["image_digests", "--folder", str(tmp_path)])
         with pytest.raises(SystemExit) as ended:
             image_digests.main()
         assert ended.value.code == 0
-        push(engine, tmp_path, image, "second")
-        assert shown(engine, tmp_path, ".env").endswith("first")
+        push_image(engine, tmp_path, image, "second")
+        assert output_of_pinned_image(engine, tmp_path, ".env").endswith("first")
         (tmp_path / "none.env").touch()
-        assert shown(engine, tmp_path, "none.env").endswith("second")
+        assert output_of_pinned_image(engine, tmp_path, "none.env").endswith("second")
 
 
-def push(engine: Engine, folder: Path, image: str, text: str) -> None:
+def push_image(engine: Engine, folder: Path, image: str, text: str) -> None:
     """An image that says a text; the engine keeps none of it, so that the next run asks the registry."""
     context = folder / "image"
     context.mkdir(exist_ok=True)
     (context / "Dockerfile").write_text(f"FROM {PYTHON}\nRUN echo {text} > /shown\n")
-    engine.docker("build", "-q", "-t", image, str(context))
-    engine.docker("push", "-q", image)
-    engine.docker("rmi", "-f", image)
+    engine.run_docker("build", "-q", "-t", image, str(context))
+    engine.run_docker("push", "-q", image)
+    engine.run_docker("rmi", "-f", image)
 
 
-def shown(engine: Engine, folder: Path, digests: str) -> str:
+def output_of_pinned_image(engine: Engine, folder: Path, digests: str) -> str:
     files, name = (folder / "compose.yaml",), ("-p", "spillway-pinned")
     try:
         return engine.run_compose(files, *name, "run", "--rm", "-T", "shown", digests=folder / digests).strip()

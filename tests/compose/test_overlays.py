@@ -12,7 +12,7 @@ from spillway.running.process import read_process_settings
 from spillway_local.stack import SERVICES
 
 from .engine import installed_compose
-from .stand_ins import COMPOSE_FILE, OBSERVABILITY, ROOT, THREE_BROKERS, tagged
+from .stand_ins import COMPOSE_FILE, OBSERVABILITY, ROOT, THREE_BROKERS, image_without_digest
 
 BASE: dict[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text())
 THREE: dict[str, Any] = yaml.safe_load(THREE_BROKERS.read_text())
@@ -22,14 +22,14 @@ TOOL_NAMES = ("prometheus", "grafana", "collector", "jaeger")
 OVERLAYS = (THREE_BROKERS, OBSERVABILITY)
 
 
-def mounted(service: dict[str, Any], target: str) -> Path:
+def source_mounted_at(service: dict[str, Any], target: str) -> Path:
     """What of the checkout stands at a place in a container."""
     pairs = [volume.removesuffix(":ro").rsplit(":", 1) for volume in service["volumes"]]
     (source,) = [source for source, place in pairs if place == target]
     return (OBSERVABILITY.parent / source).resolve()
 
 
-def read(file: Path) -> dict[str, Any]:
+def read_yaml(file: Path) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(file.read_text())
     return found
 
@@ -47,7 +47,9 @@ def test_compose_takes_each_file_alone_and_together(over: tuple[Path, ...]) -> N
     assert set(BASE["services"]) - {"spillway"} <= set(services)
     if THREE_BROKERS in over:
         images = {services[name]["image"] for name in BROKERS}
-        assert {image.partition("@")[0] for image in images} == {tagged(BASE["services"]["kafka"]["image"])}
+        assert {image.partition("@")[0] for image in images} == {
+            image_without_digest(BASE["services"]["kafka"]["image"])
+        }
         assert {services[name]["environment"]["KAFKA_NODE_ID"] for name in BROKERS} == {"1", "2", "3"}
 
 
@@ -85,7 +87,7 @@ def test_each_broker_keeps_its_own_and_everybody_knows_all_three() -> None:
 def test_every_service_is_scraped_and_every_rule_is_read() -> None:
     service = TOOLS["services"]["prometheus"]
     (file,) = [part.partition("=")[2] for part in service["command"] if part.startswith("--config.file=")]
-    config = read(mounted(service, file))
+    config = read_yaml(source_mounted_at(service, file))
     (job,) = config["scrape_configs"]
     assert job["job_name"].startswith("spillway"), "as the rules expect"
     (targets,) = [one["targets"] for one in job["static_configs"]]
@@ -93,13 +95,16 @@ def test_every_service_is_scraped_and_every_rule_is_read() -> None:
     assert sorted(targets) == sorted(f"{name}:{port}" for name in SERVICES for port in ports)
     (pattern,) = config["rule_files"]
     place, _, names = pattern.rpartition("/")
-    assert sorted(path.name for path in mounted(service, place).glob(names)) == ["alert-rules.yaml", "slo-rules.yaml"]
+    assert sorted(path.name for path in source_mounted_at(service, place).glob(names)) == [
+        "alert-rules.yaml",
+        "slo-rules.yaml",
+    ]
 
 
 def test_spans_go_from_every_service_and_the_command_by_the_collector_to_the_store() -> None:
     collector = TOOLS["services"]["collector"]
     (file,) = [part.partition("=")[2] for part in collector["command"]]
-    config = read(mounted(collector, file))
+    config = read_yaml(source_mounted_at(collector, file))
     (port,) = [one["endpoint"].rpartition(":")[2] for one in config["receivers"]["otlp"]["protocols"].values()]
     for name in (*SERVICES, "spillway"):
         settings = read_process_settings(TOOLS["services"][name]["environment"])
@@ -112,11 +117,15 @@ def test_spans_go_from_every_service_and_the_command_by_the_collector_to_the_sto
 
 def test_grafana_is_given_the_dashboards_and_sources_that_are_there() -> None:
     service = TOOLS["services"]["grafana"]
-    for source in read(mounted(service, "/etc/grafana/provisioning/datasources/spillway.yaml"))["datasources"]:
+    for source in read_yaml(source_mounted_at(service, "/etc/grafana/provisioning/datasources/spillway.yaml"))[
+        "datasources"
+    ]:
         host, _, port = source["url"].removeprefix("http://").partition(":")
         assert any(part.endswith(f":{port}") for part in TOOLS["services"][host]["ports"])
-    (provider,) = read(mounted(service, "/etc/grafana/provisioning/dashboards/spillway.yaml"))["providers"]
-    dashboards = mounted(service, provider["options"]["path"])
+    (provider,) = read_yaml(source_mounted_at(service, "/etc/grafana/provisioning/dashboards/spillway.yaml"))[
+        "providers"
+    ]
+    dashboards = source_mounted_at(service, provider["options"]["path"])
     assert dashboards == ROOT / "deploy" / "observability" / "dashboards"
     assert list(dashboards.glob("*.json"))
 
@@ -124,7 +133,7 @@ def test_grafana_is_given_the_dashboards_and_sources_that_are_there() -> None:
 @pytest.mark.parametrize("name", TOOL_NAMES)
 def test_tools_are_of_one_version_may_nothing_and_are_open_to_this_machine_alone(name: str) -> None:
     service = TOOLS["services"][name]
-    assert not tagged(service["image"]).endswith(":latest")
-    assert ":" in tagged(service["image"])
+    assert not image_without_digest(service["image"]).endswith(":latest")
+    assert ":" in image_without_digest(service["image"])
     assert service["cap_drop"] == ["ALL"]
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))

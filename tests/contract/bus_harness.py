@@ -37,12 +37,14 @@ class Harness(Protocol):
 
     fleet: str
 
-    async def bus(self, source: str, fleet: str = "") -> Any: ...
-    async def leave(self, bus: Any) -> None: ...
-    async def raw(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None: ...
-    async def compact_once(self, bus: Bus) -> None: ...
-    async def delete_before(self, topic: Topic, partition: int, offset: int) -> None: ...
-    async def form_again(self) -> None: ...
+    async def open_bus(self, source: str, fleet: str = "") -> Any: ...
+    async def close_bus(self, bus: Any) -> None: ...
+    async def write_raw_record(
+        self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> None: ...
+    async def compact_log_once(self, bus: Bus) -> None: ...
+    async def delete_records_before(self, topic: Topic, partition: int, offset: int) -> None: ...
+    async def form_log_again(self) -> None: ...
 
 
 class LocalHarness:
@@ -53,22 +55,22 @@ class LocalHarness:
         )
         self.broker.form_log(self.fleet)
 
-    async def bus(self, source: str, fleet: str = "") -> LocalBus:
+    async def open_bus(self, source: str, fleet: str = "") -> LocalBus:
         return LocalBus(self.broker, fleet, source)
 
-    async def leave(self, bus: LocalBus) -> None:
+    async def close_bus(self, bus: LocalBus) -> None:
         await bus.__aexit__(None, None, None)
 
-    async def raw(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+    async def write_raw_record(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         self.broker.append_raw_record(topic, 0, key, value, headers)
 
-    async def compact_once(self, bus: Bus) -> None:
-        self.broker.compact(honour_lag=False)
+    async def compact_log_once(self, bus: Bus) -> None:
+        self.broker.compact_topics(honour_lag=False)
 
-    async def delete_before(self, topic: Topic, partition: int, offset: int) -> None:
+    async def delete_records_before(self, topic: Topic, partition: int, offset: int) -> None:
         self.broker.delete_records_before(topic, partition, offset)
 
-    async def form_again(self) -> None:
+    async def form_log_again(self) -> None:
         self.broker.recreate_log("other-00000002")
 
 
@@ -89,37 +91,37 @@ class KafkaHarness:
         self.fleet = ""
         self.buses: list[KafkaBus] = []
 
-    async def form(self) -> None:
+    async def form_log(self) -> None:
         self.fleet = await ensure_topics(self.access, self.topics, "test")
 
-    async def bus(self, source: str, fleet: str = "") -> KafkaBus:
+    async def open_bus(self, source: str, fleet: str = "") -> KafkaBus:
         bus = KafkaBus(self.settings, fleet, source)
         await bus.__aenter__()
         self.buses.append(bus)
         return bus
 
-    async def leave(self, bus: KafkaBus) -> None:
+    async def close_bus(self, bus: KafkaBus) -> None:
         self.buses.remove(bus)
         await bus.__aexit__(None, None, None)
 
-    async def producer(self, **options: Any) -> Any:
+    async def open_raw_producer(self, **options: Any) -> Any:
         producer = AIOKafkaProducer(bootstrap_servers=self.settings.bootstrap, max_request_size=4_000_000, **options)
         return await self.stack.enter_async_context(producer)
 
-    async def raw(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None:
-        producer = await self.producer()
+    async def write_raw_record(self, topic: Topic, key: bytes | None, value: bytes | None, headers: Headers) -> None:
+        producer = await self.open_raw_producer()
         await producer.send_and_wait(self.topics.topic_prefix + topic.name, value, key, 0, headers=list(headers))
 
-    async def compact_once(self, bus: Bus) -> None:
+    async def compact_log_once(self, bus: Bus) -> None:
         """Compaction spares the newest segment, so it needs writes that go on in the same partition."""
         place = partition_of("a", self.topics.partitions_cluster)
         names = (f"filler{index}" for index in range(1000))
         filler = next(name for name in names if partition_of(name, self.topics.partitions_cluster) == place)
         async with asyncio.timeout(DEADLINE_SECONDS):
-            while len([record for record in await whole(bus, [CLUSTERS]) if record.key == "a"]) > 1:
+            while len([record for record in await read_to_current_end(bus, [CLUSTERS]) if record.key == "a"]) > 1:
                 await bus.publish(ClusterLeft(filler))
 
-    async def delete_before(self, topic: Topic, partition: int, offset: int) -> None:
+    async def delete_records_before(self, topic: Topic, partition: int, offset: int) -> None:
         """As retention does it, only at once. ValueError: the broker refuses it."""
         place = TopicPartition(self.topics.topic_prefix + topic.name, partition)
         admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.bootstrap)
@@ -131,7 +133,7 @@ class KafkaHarness:
         finally:
             await admin.close()
 
-    async def form_again(self) -> None:
+    async def form_log_again(self) -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.settings.bootstrap)
         await admin.start()
         await admin.delete_topics([self.topics.topic_prefix + topic.name for topic in TOPICS])
@@ -139,12 +141,12 @@ class KafkaHarness:
 
     async def close(self) -> None:
         for bus in list(self.buses):
-            await self.leave(bus)
+            await self.close_bus(bus)
         await self.stack.aclose()
-        await self.form_again()
+        await self.form_log_again()
 
 
-async def collect(feed: Feed, enough: Callable[[list[Record], RecordBatch], bool]) -> list[Record]:
+async def collect_records(feed: Feed, enough: Callable[[list[Record], RecordBatch], bool]) -> list[Record]:
     records: list[Record] = []
     async with asyncio.timeout(DEADLINE_SECONDS):
         async for batch in feed:
@@ -154,22 +156,22 @@ async def collect(feed: Feed, enough: Callable[[list[Record], RecordBatch], bool
     return records
 
 
-async def whole(bus: Bus, topics: Sequence[Topic]) -> list[Record]:
+async def read_to_current_end(bus: Bus, topics: Sequence[Topic]) -> list[Record]:
     async with bus.follow_topics(topics) as feed:
         ends = await feed.end_offsets()
-        return await collect(feed, lambda _, batch: has_reached_ends(batch.positions, ends))
+        return await collect_records(feed, lambda _, batch: has_reached_ends(batch.positions, ends))
 
 
-def headers(event: Event | None, fleet: str) -> Headers:
+def record_headers(event: Event | None, fleet: str) -> Headers:
     kind = (("ce_type", event_type(event).encode()),) if event else ()
     return (*kind, ("fleet", fleet.encode()))
 
 
-def changed(cluster: str, sequence: int, columns: bytes = b"") -> CapacityChanged:
+def capacity_changed(cluster: str, sequence: int, columns: bytes = b"") -> CapacityChanged:
     return CapacityChanged(cluster, 0, 0, sequence, -1, columns, (), (), (), "")
 
 
-def any_event(topic: Topic) -> Event:
+def any_event_on(topic: Topic) -> Event:
     """One that can be read on the topic, with a word in every text."""
     kind = EVENTS_BY_TOPIC[topic.name][0]
     if kind is TurnTaken:

@@ -17,7 +17,7 @@ from spillway.clusters.api import (
     Manifest,
     ObjectRemoved,
     ObjectUpserted,
-    connect,
+    make_cluster_api,
 )
 from spillway.clusters.credentials import Endpoint, load_endpoint
 
@@ -25,7 +25,7 @@ PATIENCE_SECONDS = 20.0
 SETTINGS = ClusterApiSettings(page_objects=2, first_pause_seconds=0.05, longest_pause_seconds=0.2)
 
 
-async def sim_in_memory(stack: AsyncExitStack) -> ClusterApi:
+async def start_sim_in_memory(stack: AsyncExitStack) -> ClusterApi:
     from sim.cluster import SimCluster
     from sim.rest import SimTransport
     from sim.settings import NodeSpec
@@ -35,7 +35,7 @@ async def sim_in_memory(stack: AsyncExitStack) -> ClusterApi:
     return ClusterApi(SimTransport(cluster), "blue", SETTINGS)
 
 
-async def sim_over_http(stack: AsyncExitStack) -> ClusterApi:
+async def start_sim_over_http(stack: AsyncExitStack) -> ClusterApi:
     from sim.cluster import SimCluster
     from sim.http import SimServer
     from sim.settings import NodeSpec
@@ -45,11 +45,11 @@ async def sim_over_http(stack: AsyncExitStack) -> ClusterApi:
     server = SimServer(cluster, token="sim")
     await server.start()
     stack.push_async_callback(server.close)
-    return connect(lambda: Endpoint(server=server.url, token="sim"), "blue", SETTINGS)
+    return make_cluster_api(lambda: Endpoint(server=server.url, token="sim"), "blue", SETTINGS)
 
 
-async def kube(kubeconfig: Path) -> ClusterApi:
-    return connect(lambda: load_endpoint(kubeconfig.parent, kubeconfig.stem), kubeconfig.stem, SETTINGS)
+async def kube_cluster_api(kubeconfig: Path) -> ClusterApi:
+    return make_cluster_api(lambda: load_endpoint(kubeconfig.parent, kubeconfig.stem), kubeconfig.stem, SETTINGS)
 
 
 DOORS = ["sim", "sim-http", pytest.param("kube", marks=pytest.mark.kube)]
@@ -71,11 +71,11 @@ def deployment(namespace: str, name: str, replicas: int = 2) -> Manifest:
     }
 
 
-def version_of(thing: Manifest) -> str:
+def resource_version_of(thing: Manifest) -> str:
     return cast(str, thing["metadata"]["resourceVersion"])
 
 
-async def until(following: AsyncIterator[tuple[Change, ...]], enough: Callable[[Change], bool]) -> list[Change]:
+async def changes_until(following: AsyncIterator[tuple[Change, ...]], enough: Callable[[Change], bool]) -> list[Change]:
     """Every change up to the one that is enough."""
     seen: list[Change] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -87,15 +87,15 @@ async def until(following: AsyncIterator[tuple[Change, ...]], enough: Callable[[
     raise AssertionError(f"the stream ended after {seen}")
 
 
-def named(kind: type[ObjectUpserted] | type[ObjectRemoved], name: str) -> Callable[[Change], bool]:
+def is_change_of_name(kind: type[ObjectUpserted] | type[ObjectRemoved], name: str) -> Callable[[Change], bool]:
     return lambda change: isinstance(change, kind) and change.object.metadata.name == name
 
 
-def following(api: ClusterApi, kind: Kind, **selectors: str) -> Any:
+def follow_kind(api: ClusterApi, kind: Kind, **selectors: str) -> Any:
     return aclosing(cast(Any, api.follow_objects(kind, **selectors)))
 
 
-async def running_pods(api: ClusterApi, namespace: str, count: int) -> list[Manifest]:
+async def wait_for_running_pods(api: ClusterApi, namespace: str, count: int) -> list[Manifest]:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             pods = await api.list(PODS, namespace)

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from spillway.clusters.api import NAMESPACES, ClusterApi
-from tests.contract.cluster_harness import DOORS, kube, sim_in_memory, sim_over_http
+from tests.contract.cluster_harness import DOORS, kube_cluster_api, start_sim_in_memory, start_sim_over_http
 
 
 @pytest.fixture(params=DOORS)
@@ -15,8 +15,8 @@ def door(request: pytest.FixtureRequest) -> Callable[[AsyncExitStack], Awaitable
     """Not async, because what starts the real members runs a loop of its own."""
     if request.param == "kube":
         kubeconfig = next(iter(request.getfixturevalue("kube_members").values()))
-        return lambda _: kube(kubeconfig)
-    return sim_in_memory if request.param == "sim" else sim_over_http
+        return lambda _: kube_cluster_api(kubeconfig)
+    return start_sim_in_memory if request.param == "sim" else start_sim_over_http
 
 
 @pytest.fixture

@@ -46,7 +46,7 @@ class Right:
     pattern: str
 
 
-def granted(folder: Path, fleet: str, prefix: str = "") -> list[Right]:
+def rights_of_script(folder: Path, fleet: str, prefix: str = "") -> list[Right]:
     """What the script asks kafka-acls.sh for, as a shell runs it."""
     recorder, record = folder / "recorder", folder / "record"
     recorder.write_text(_RECORDER)
@@ -62,10 +62,10 @@ def granted(folder: Path, fleet: str, prefix: str = "") -> list[Right]:
     }
     subprocess.run(["sh", str(SCRIPT)], env=os.environ | variables, check=True, capture_output=True)
     calls = [call.split("\n") for call in record.read_text().strip().split("\n\n")]
-    return [right for call in calls for right in _rights(call)]
+    return [right for call in calls for right in _rights_of_call(call)]
 
 
-def _rights(call: Sequence[str]) -> Iterator[Right]:
+def _rights_of_call(call: Sequence[str]) -> Iterator[Right]:
     assert call[:5] == ["--bootstrap-server", "b:1", "--command-config", "c", "--add"]
     words = [word for one in call[5:] for word in ((one, CLUSTER) if one == "--cluster" else (one,))]
     pairs = list(zip(words[::2], words[1::2], strict=True))
@@ -96,7 +96,7 @@ class CreateAcls(CreateAclsRequest):
         return request_struct_class(self._entries)
 
 
-async def grant(access: KafkaAccess, rights: Sequence[Right]) -> None:
+async def grant_rights(access: KafkaAccess, rights: Sequence[Right]) -> None:
     """As kafka-acls.sh does, without a Java virtual machine for each."""
     admin = AIOKafkaAdminClient(**await access.client_arguments())
     await admin.start()
@@ -107,7 +107,7 @@ async def grant(access: KafkaAccess, rights: Sequence[Right]) -> None:
         await admin.close()
 
 
-async def standing(access: KafkaAccess) -> list[Right]:
+async def rights_at_broker(access: KafkaAccess) -> list[Right]:
     """What the broker has."""
     admin = AIOKafkaAdminClient(**await access.client_arguments())
     await admin.start()
@@ -133,30 +133,30 @@ class SecuredKafka:
     security: BrokerSecurity
     fleet: str = ""
 
-    def variables(self, role: str) -> dict[str, str]:
+    def variables_of_role(self, role: str) -> dict[str, str]:
         return {KAFKA_PREFIX + "BOOTSTRAP": self.bootstrap, **self.security.client_environment(f"spillway-{role}")}
 
-    def settings(self, role: str, **variables: str) -> KafkaSettings:
+    def settings_of_role(self, role: str, **variables: str) -> KafkaSettings:
         """By which a service of this role opens the log."""
-        return settings_from_environment(KafkaSettings, self.variables(role) | variables, KAFKA_PREFIX)
+        return settings_from_environment(KafkaSettings, self.variables_of_role(role) | variables, KAFKA_PREFIX)
 
-    def access(self, role: str) -> KafkaAccess:
-        return load_kafka_access(self.bootstrap, self.settings(role).security)
+    def access_of_role(self, role: str) -> KafkaAccess:
+        return load_kafka_access(self.bootstrap, self.settings_of_role(role).security)
 
     @property
-    def administrator(self) -> KafkaAccess:
+    def administrator_access(self) -> KafkaAccess:
         variables = {KAFKA_PREFIX + "BOOTSTRAP": self.bootstrap, **self.security.client_environment(ADMINISTRATOR)}
         return load_kafka_access(
             self.bootstrap, settings_from_environment(KafkaSettings, variables, KAFKA_PREFIX).security
         )
 
-    async def form(self, folder: Path, settings: TopicSettings) -> str:
+    async def form_log(self, folder: Path, settings: TopicSettings) -> str:
         """As docs/security.md says: the rights of `topics`, the topics, the rights of all. Returns the fleet."""
-        await grant(self.administrator, granted(folder, ""))
-        fleet = await ensure_topics(self.access("topics"), settings, "secured")
-        await grant(self.administrator, granted(folder, fleet))
+        await grant_rights(self.administrator_access, rights_of_script(folder, ""))
+        fleet = await ensure_topics(self.access_of_role("topics"), settings, "secured")
+        await grant_rights(self.administrator_access, rights_of_script(folder, fleet))
         return fleet
 
 
-def secured_server(folder: Path, port: int) -> KafkaServer:
+def make_secured_server(folder: Path, port: int) -> KafkaServer:
     return KafkaServer(folder / "kafka", port, security=BrokerSecurity(folder / "security", USERS))

@@ -32,13 +32,13 @@ from spillway.clusters.api import (
 )
 from spillway.kubernetes.objects import ABSENT, AnyObject
 from tests.contract.cluster_harness import (
+    changes_until,
     config_map,
     deployment,
-    following,
-    named,
-    running_pods,
-    until,
-    version_of,
+    follow_kind,
+    is_change_of_name,
+    resource_version_of,
+    wait_for_running_pods,
 )
 
 pytest_plugins = ["spillway_local.pytest_infra"]
@@ -67,7 +67,7 @@ async def test_what_is_created_can_be_read(api: ClusterApi, namespace: str) -> N
     read = await api.get(CONFIG_MAPS, namespace, "a")
     assert read is not None
     assert read["data"] == {"color": "blue"}
-    assert version_of(read) == version_of(made)
+    assert resource_version_of(read) == resource_version_of(made)
     assert read["metadata"]["uid"] == made["metadata"]["uid"]
 
 
@@ -110,7 +110,7 @@ def limit_range(namespace: str, **item: Any) -> Manifest:
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": metadata, "spec": {"limits": limits}}
 
 
-def pod_of(name: str, resources: dict[str, Any], **spec: Any) -> Manifest:
+def pod_with_resources(name: str, resources: dict[str, Any], **spec: Any) -> Manifest:
     """A pod as a controller makes it of its template."""
     container = {"name": "main", "image": "none", "resources": resources}
     metadata = {"generateName": f"{name}-", "labels": {"app": name}}
@@ -132,7 +132,7 @@ async def test_a_dry_run_shows_the_defaults_of_limit_ranges(
     api: ClusterApi, namespace: str, item: dict[str, Any], resources: dict[str, Any], requests: dict[str, str]
 ) -> None:
     await api.create(LIMIT_RANGES, limit_range(namespace, **item))
-    made = await api.dry_run_create(PODS, namespace, pod_of("web", resources))
+    made = await api.dry_run_create(PODS, namespace, pod_with_resources("web", resources))
     assert made["spec"]["containers"][0]["resources"]["requests"] == requests
     assert await api.list(PODS, namespace) == []
 
@@ -143,7 +143,7 @@ async def test_a_dry_run_shows_the_overhead_of_a_runtime_class(api: ClusterApi, 
     found = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": metadata, "handler": "box"}
     scheduling = {"nodeSelector": selector, "tolerations": [{"key": "sandbox", "operator": "Exists"}]}
     await api.create(RUNTIME_CLASSES, {**found, "overhead": overhead, "scheduling": scheduling})
-    asked = pod_of("web", {"requests": {"cpu": "1"}}, runtimeClassName=namespace)
+    asked = pod_with_resources("web", {"requests": {"cpu": "1"}}, runtimeClassName=namespace)
     made = await api.dry_run_create(PODS, namespace, asked)
     assert made["spec"]["overhead"] == overhead["podFixed"]
     assert made["spec"]["nodeSelector"] == selector
@@ -153,11 +153,11 @@ async def test_a_dry_run_shows_the_overhead_of_a_runtime_class(api: ClusterApi, 
 
 async def test_a_dry_run_of_what_is_refused_says_why(api: ClusterApi, namespace: str) -> None:
     with pytest.raises(Refused) as raised:
-        await api.dry_run_create(PODS, namespace, pod_of("web", {}, runtimeClassName="no-such-class"))
+        await api.dry_run_create(PODS, namespace, pod_with_resources("web", {}, runtimeClassName="no-such-class"))
     assert (raised.value.status, raised.value.reason) == (403, "Forbidden")
     assert 'RuntimeClass "no-such-class" not found' in raised.value.message
     with pytest.raises(Refused) as raised:
-        await api.dry_run_create(PODS, "no-such-namespace", pod_of("web", {}))
+        await api.dry_run_create(PODS, "no-such-namespace", pod_with_resources("web", {}))
     assert (raised.value.status, raised.value.reason) == (404, "NotFound")
 
 
@@ -169,7 +169,7 @@ async def test_a_dry_run_says_what_the_pods_of_a_deployment_become(api: ClusterA
     asked = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-", **template["metadata"]}}
     made = await api.dry_run_create(PODS, namespace, {**asked, "spec": template["spec"]})
     await api.create(DEPLOYMENTS, wanted)
-    for found in await running_pods(api, namespace, 2):
+    for found in await wait_for_running_pods(api, namespace, 2):
         resources = [one["resources"] for one in found["spec"]["containers"]]
         assert resources == [one["resources"] for one in made["spec"]["containers"]]
 
@@ -178,18 +178,23 @@ async def test_an_apply_at_the_version_seen_changes_the_object(api: ClusterApi, 
     made = await api.create(CONFIG_MAPS, config_map(namespace, "a", color="blue"))
     wanted = config_map(namespace, "a", color="red")
     uid = made["metadata"]["uid"]
-    changed = await api.apply(CONFIG_MAPS, wanted, resource_version=version_of(made), force=True, uid=uid)
+    changed = await api.apply(CONFIG_MAPS, wanted, resource_version=resource_version_of(made), force=True, uid=uid)
     assert changed["data"] == {"color": "red"}
     assert changed["metadata"]["uid"] == uid
-    assert version_of(changed) != version_of(made)
+    assert resource_version_of(changed) != resource_version_of(made)
 
 
 async def test_an_apply_at_a_stale_version_is_a_conflict(api: ClusterApi, namespace: str) -> None:
     made = await api.create(CONFIG_MAPS, config_map(namespace, "a", color="blue"))
-    await api.apply(CONFIG_MAPS, config_map(namespace, "a", color="red"), resource_version=version_of(made), force=True)
+    await api.apply(
+        CONFIG_MAPS, config_map(namespace, "a", color="red"), resource_version=resource_version_of(made), force=True
+    )
     with pytest.raises(Conflict) as raised:
         await api.apply(
-            CONFIG_MAPS, config_map(namespace, "a", color="green"), resource_version=version_of(made), force=True
+            CONFIG_MAPS,
+            config_map(namespace, "a", color="green"),
+            resource_version=resource_version_of(made),
+            force=True,
         )
     assert raised.value.reason == "Conflict"
     read = await api.get(CONFIG_MAPS, namespace, "a")
@@ -199,7 +204,7 @@ async def test_an_apply_at_a_stale_version_is_a_conflict(api: ClusterApi, namesp
 
 async def test_an_apply_that_names_its_object_never_brings_a_deleted_one_back(api: ClusterApi, namespace: str) -> None:
     made = await api.create(CONFIG_MAPS, config_map(namespace, "a"))
-    uid, version = made["metadata"]["uid"], version_of(made)
+    uid, version = made["metadata"]["uid"], resource_version_of(made)
     await api.delete(CONFIG_MAPS, namespace, "a", uid=uid, resource_version=version)
     with pytest.raises(Conflict):
         await api.apply(CONFIG_MAPS, config_map(namespace, "a"), resource_version=version, force=True, uid=uid)
@@ -216,7 +221,7 @@ async def test_what_a_later_apply_leaves_out_is_removed(api: ClusterApi, namespa
     wanted = config_map(namespace, "a", color="blue", size="big")
     made = await api.apply(CONFIG_MAPS, wanted, resource_version=ABSENT, force=True)
     changed = await api.apply(
-        CONFIG_MAPS, config_map(namespace, "a", color="blue"), resource_version=version_of(made), force=True
+        CONFIG_MAPS, config_map(namespace, "a", color="blue"), resource_version=resource_version_of(made), force=True
     )
     assert changed["data"] == {"color": "blue"}
 
@@ -225,38 +230,40 @@ async def test_what_was_created_by_post_is_not_removed_by_a_later_apply(api: Clu
     """The trap behind ABSENT: a POST's fields belong to another entry of the same manager."""
     made = await api.create(CONFIG_MAPS, config_map(namespace, "a", color="blue", size="big"))
     changed = await api.apply(
-        CONFIG_MAPS, config_map(namespace, "a", color="blue"), resource_version=version_of(made), force=True
+        CONFIG_MAPS, config_map(namespace, "a", color="blue"), resource_version=resource_version_of(made), force=True
     )
     assert changed["data"] == {"color": "blue", "size": "big"}
 
 
 async def test_a_patch_touches_what_it_names_and_nothing_else(api: ClusterApi, namespace: str) -> None:
     made = await api.create(DEPLOYMENTS, deployment(namespace, "web"))
-    pods = await running_pods(api, namespace, 2)
+    pods = await wait_for_running_pods(api, namespace, 2)
     read = await api.get(DEPLOYMENTS, namespace, "web")
     assert read is not None
     marks = {"metadata": {"labels": {"ours": "yes"}, "annotations": {"note": "1"}}}
-    changed = await _patched(api, namespace, marks)
+    changed = await _patch_until_written(api, namespace, marks)
     assert changed["metadata"]["labels"] == {"ours": "yes"}
     assert changed["spec"] == read["spec"]
     # An annotation counts as a change of a Deployment, so that its controller has to look at it again.
     assert changed["metadata"]["generation"] == read["metadata"]["generation"] + 1
     assert changed["metadata"]["uid"] == made["metadata"]["uid"]
-    unmarked = await _patched(api, namespace, {"metadata": {"labels": {"ours": None}, "annotations": {"note": None}}})
+    unmarked = await _patch_until_written(
+        api, namespace, {"metadata": {"labels": {"ours": None}, "annotations": {"note": None}}}
+    )
     assert "ours" not in (unmarked["metadata"].get("labels") or {})
     assert "note" not in (unmarked["metadata"].get("annotations") or {})
-    assert {one["metadata"]["uid"] for one in await running_pods(api, namespace, 2)} == {
+    assert {one["metadata"]["uid"] for one in await wait_for_running_pods(api, namespace, 2)} == {
         one["metadata"]["uid"] for one in pods
     }
 
 
-async def _patched(api: ClusterApi, namespace: str, change: Manifest) -> Manifest:
+async def _patch_until_written(api: ClusterApi, namespace: str, change: Manifest) -> Manifest:
     """Tried again while a controller writes the status in between."""
     for _ in range(20):
         read = await api.get(DEPLOYMENTS, namespace, "web")
         assert read is not None
         try:
-            return await api.patch(DEPLOYMENTS, namespace, "web", change, resource_version=version_of(read))
+            return await api.patch(DEPLOYMENTS, namespace, "web", change, resource_version=resource_version_of(read))
         except Conflict:
             continue
     raise AssertionError("always a conflict")
@@ -265,9 +272,11 @@ async def _patched(api: ClusterApi, namespace: str, change: Manifest) -> Manifes
 async def test_a_patch_at_a_stale_version_is_a_conflict(api: ClusterApi, namespace: str) -> None:
     made = await api.create(CONFIG_MAPS, config_map(namespace, "a", color="blue"))
     red = {"data": {"color": "red"}}
-    await api.patch(CONFIG_MAPS, namespace, "a", red, resource_version=version_of(made))
+    await api.patch(CONFIG_MAPS, namespace, "a", red, resource_version=resource_version_of(made))
     with pytest.raises(Conflict):
-        await api.patch(CONFIG_MAPS, namespace, "a", {"data": {"color": "green"}}, resource_version=version_of(made))
+        await api.patch(
+            CONFIG_MAPS, namespace, "a", {"data": {"color": "green"}}, resource_version=resource_version_of(made)
+        )
     read = await api.get(CONFIG_MAPS, namespace, "a")
     assert read is not None
     assert read["data"] == {"color": "red"}
@@ -284,7 +293,7 @@ async def test_an_apply_of_a_live_object_cleaned_changes_nothing_but_what_it_say
 ) -> None:
     """What adopting relies on: every default that the server filled in may come back, and no pod rolls."""
     await api.create(DEPLOYMENTS, deployment(namespace, "web"))
-    await running_pods(api, namespace, 2)
+    await wait_for_running_pods(api, namespace, 2)
     read = await api.get(DEPLOYMENTS, namespace, "web")
     assert read is not None
     declared = {
@@ -295,7 +304,7 @@ async def test_an_apply_of_a_live_object_cleaned_changes_nothing_but_what_it_say
     }
     changed = await api.apply(DEPLOYMENTS, declared, resource_version="", force=True)
     assert changed["spec"] == read["spec"] | {"replicas": 3}
-    await running_pods(api, namespace, 3)
+    await wait_for_running_pods(api, namespace, 3)
     assert len(await api.list(REPLICASETS, namespace)) == 1
 
 
@@ -312,7 +321,7 @@ async def test_autoscalers_are_listed_with_what_they_scale(api: ClusterApi, name
 
 async def test_a_delete_compares_its_preconditions(api: ClusterApi, namespace: str) -> None:
     made = await api.create(CONFIG_MAPS, config_map(namespace, "a"))
-    uid, version = made["metadata"]["uid"], version_of(made)
+    uid, version = made["metadata"]["uid"], resource_version_of(made)
     with pytest.raises(Conflict):
         await api.delete(CONFIG_MAPS, namespace, "a", uid=str(uuid4()), resource_version=version)
     with pytest.raises(Conflict):
@@ -360,31 +369,31 @@ async def test_label_selectors(api: ClusterApi, namespace: str, selector: str, e
 async def test_following_tells_what_is_there_and_then_what_becomes_of_it(api: ClusterApi, namespace: str) -> None:
     for number in range(3):
         await api.create(CONFIG_MAPS, config_map(namespace, f"early-{number}", {"ours": namespace}))
-    async with following(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
+    async with follow_kind(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
         (listed,) = await anext(changes)
         assert isinstance(listed, ListedObjects)
         assert sorted(one.metadata.name for one in listed.objects) == ["early-0", "early-1", "early-2"]
         made = await api.create(CONFIG_MAPS, config_map(namespace, "late", {"ours": namespace}))
-        seen = (await until(changes, named(ObjectUpserted, "late")))[-1]
+        seen = (await changes_until(changes, is_change_of_name(ObjectUpserted, "late")))[-1]
         assert isinstance(seen, ObjectUpserted)
-        assert seen.object.metadata.resource_version == version_of(made)
+        assert seen.object.metadata.resource_version == resource_version_of(made)
         await api.delete(CONFIG_MAPS, namespace, "late", uid=made["metadata"]["uid"], resource_version="")
-        await until(changes, named(ObjectRemoved, "late"))
+        await changes_until(changes, is_change_of_name(ObjectRemoved, "late"))
 
 
 async def test_what_leaves_the_selection_is_removed(api: ClusterApi, namespace: str) -> None:
     made = await api.create(CONFIG_MAPS, config_map(namespace, "a", {"ours": namespace}))
-    async with following(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
+    async with follow_kind(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
         await anext(changes)
         other = config_map(namespace, "a", {"ours": "no-more"})
-        await api.apply(CONFIG_MAPS, other, resource_version=version_of(made), force=True)
-        await until(changes, named(ObjectRemoved, "a"))
+        await api.apply(CONFIG_MAPS, other, resource_version=resource_version_of(made), force=True)
+        await changes_until(changes, is_change_of_name(ObjectRemoved, "a"))
 
 
 async def test_a_quiet_stream_says_that_it_is_open(api: ClusterApi, namespace: str) -> None:
-    async with following(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
+    async with follow_kind(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
         await anext(changes)
-        await until(changes, lambda change: isinstance(change, StreamAlive))
+        await changes_until(changes, lambda change: isinstance(change, StreamAlive))
 
 
 async def test_following_resumes_where_the_server_ended_the_watch(api: ClusterApi, namespace: str) -> None:
@@ -393,11 +402,11 @@ async def test_following_resumes_where_the_server_ended_the_watch(api: ClusterAp
     api.settings = short
     wanted = [f"map-{number}" for number in range(8)]
     seen: list[Change] = []
-    async with following(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
+    async with follow_kind(api, CONFIG_MAPS, label_selector=f"ours={namespace}") as changes:
         await anext(changes)
         for name in wanted:
             await api.create(CONFIG_MAPS, config_map(namespace, name, {"ours": namespace}))
-            seen.extend(await until(changes, named(ObjectUpserted, name)))
+            seen.extend(await changes_until(changes, is_change_of_name(ObjectUpserted, name)))
             await asyncio.sleep(0.3)
     assert [one.object.metadata.name for one in seen if isinstance(one, ObjectUpserted)] == wanted
     assert not [one for one in seen if isinstance(one, ListedObjects)]
@@ -405,7 +414,7 @@ async def test_following_resumes_where_the_server_ended_the_watch(api: ClusterAp
 
 async def test_a_field_selector_finds_the_pods_of_a_node(api: ClusterApi, namespace: str) -> None:
     await api.create(DEPLOYMENTS, deployment(namespace, "web", replicas=3))
-    bound = await running_pods(api, namespace, 3)
+    bound = await wait_for_running_pods(api, namespace, 3)
     node = bound[0]["spec"]["nodeName"]
     found = await api.list(PODS, namespace, field_selector=f"spec.nodeName={node}")
     assert {one["metadata"]["name"] for one in found} == {
@@ -415,10 +424,10 @@ async def test_a_field_selector_finds_the_pods_of_a_node(api: ClusterApi, namesp
 
 async def test_pods_lead_to_their_deployment_by_owner_references(api: ClusterApi, namespace: str) -> None:
     made = await api.create(DEPLOYMENTS, deployment(namespace, "web"))
-    await running_pods(api, namespace, 2)
-    async with following(api, PODS) as changes:
+    await wait_for_running_pods(api, namespace, 2)
+    async with follow_kind(api, PODS) as changes:
         (pods,) = await anext(changes)
-    async with following(api, REPLICASETS) as changes:
+    async with follow_kind(api, REPLICASETS) as changes:
         (replica_sets,) = await anext(changes)
     owners = {one.metadata.uid: one.metadata.owner_references[0].uid for one in replica_sets.objects}
     ours = [one for one in pods.objects if one.metadata.namespace == namespace]
@@ -429,16 +438,16 @@ async def test_pods_lead_to_their_deployment_by_owner_references(api: ClusterApi
 
 async def test_a_deployment_reports_what_it_has(api: ClusterApi, namespace: str) -> None:
     await api.create(DEPLOYMENTS, deployment(namespace, "web"))
-    async with following(api, DEPLOYMENTS) as changes:
+    async with follow_kind(api, DEPLOYMENTS) as changes:
         (listed,) = await anext(changes)
         known = [one for one in listed.objects if one.metadata.namespace == namespace]
 
-        def ready(change: Change) -> bool:
+        def is_ready(change: Change) -> bool:
             mine = isinstance(change, ObjectUpserted) and change.object.metadata.namespace == namespace
             return mine and cast(ObjectUpserted, change).object.status.ready_replicas == 2
 
         if not any(one.status.ready_replicas == 2 for one in known):
-            await until(changes, ready)
+            await changes_until(changes, is_ready)
 
 
 async def test_secrets_are_followed_without_what_they_hold(api: ClusterApi, namespace: str) -> None:
@@ -447,15 +456,15 @@ async def test_secrets_are_followed_without_what_they_hold(api: ClusterApi, name
     listed = await api.list(SECRETS, namespace)
     assert [one["metadata"]["name"] for one in listed] == ["s"]
     assert "data" not in listed[0]
-    async with following(api, SECRETS) as changes:
+    async with follow_kind(api, SECRETS) as changes:
         (known,) = await anext(changes)
     assert ("s", namespace) in {(one.metadata.name, one.metadata.namespace) for one in known.objects}
 
 
 async def test_a_probe_counts_nodes_and_pods(api: ClusterApi, namespace: str) -> None:
     await api.create(DEPLOYMENTS, deployment(namespace, "web", replicas=4))
-    await running_pods(api, namespace, 4)
-    probe = await api.probe()
+    await wait_for_running_pods(api, namespace, 4)
+    probe = await api.count_nodes_and_pods()
     assert probe.nodes == len(await api.list(NODES)) == 3
     assert probe.pods == len(await api.list(PODS)) >= 4
     assert probe.started_at <= asyncio.get_running_loop().time()

@@ -36,19 +36,19 @@ class OtherKafka:
         self.bootstrap = bootstrap
         self.prefix = secrets.token_hex(4)
 
-    def name(self, name: str) -> str:
+    def prefixed_name(self, name: str) -> str:
         return f"{self.prefix}.{name}"
 
-    async def make(self, topic: str, partitions: int = 3) -> str:
+    async def create_topic(self, topic: str, partitions: int = 3) -> str:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await admin.start()
         try:
-            await admin.create_topics([NewTopic(self.name(topic), partitions, 1)])
+            await admin.create_topics([NewTopic(self.prefixed_name(topic), partitions, 1)])
         finally:
             await admin.close()
-        return self.name(topic)
+        return self.prefixed_name(topic)
 
-    async def topics(self) -> set[str]:
+    async def existing_topics(self) -> set[str]:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await admin.start()
         try:
@@ -56,7 +56,7 @@ class OtherKafka:
         finally:
             await admin.close()
 
-    async def write(self, topic: str, partition: int, *at_ms: int) -> None:
+    async def write_records_at(self, topic: str, partition: int, *at_ms: int) -> None:
         """One record, in a batch of its own, for each time."""
         producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap)
         await producer.start()
@@ -66,7 +66,7 @@ class OtherKafka:
         finally:
             await producer.stop()
 
-    async def read_to(self, group: str, topic: str, **offsets: int) -> None:
+    async def commit_offsets(self, group: str, topic: str, **offsets: int) -> None:
         """offsets: p<partition>=<the next to be read>."""
         consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False)
         await consumer.start()
@@ -91,17 +91,17 @@ async def door(kafka: OtherKafka) -> AsyncIterator[KafkaLag]:
 
 
 async def test_each_partition_tells_its_ends_and_its_oldest_unread_record(kafka: OtherKafka, door: KafkaLag) -> None:
-    topic, group = await kafka.make("t"), kafka.name("g")
-    await kafka.write(topic, 0, AT_MS, AT_MS + 1_000, AT_MS + 2_000)
-    await kafka.write(topic, 1, AT_MS + 5_000)
-    await kafka.read_to(group, topic, p0=1, p1=1)
+    topic, group = await kafka.create_topic("t"), kafka.prefixed_name("g")
+    await kafka.write_records_at(topic, 0, AT_MS, AT_MS + 1_000, AT_MS + 2_000)
+    await kafka.write_records_at(topic, 1, AT_MS + 5_000)
+    await kafka.commit_offsets(group, topic, p0=1, p1=1)
     assert await door.backlog(group, topic) == (
         PartitionBacklog(topic, 0, 3, 1, AT_MS + 1_000),
         PartitionBacklog(topic, 1, 1, 1, 0),
         PartitionBacklog(topic, 2, 0, -1, 0),
     )
-    await kafka.read_to(group, topic, p0=2)
-    await kafka.write(topic, 1, AT_MS + 9_000)
+    await kafka.commit_offsets(group, topic, p0=2)
+    await kafka.write_records_at(topic, 1, AT_MS + 9_000)
     assert (await door.backlog(group, topic))[:2] == (
         PartitionBacklog(topic, 0, 3, 2, AT_MS + 2_000),
         PartitionBacklog(topic, 1, 2, 1, AT_MS + 9_000),
@@ -110,7 +110,7 @@ async def test_each_partition_tells_its_ends_and_its_oldest_unread_record(kafka:
 
 async def test_records_of_one_batch_are_as_old_as_its_first(kafka: OtherKafka, door: KafkaLag) -> None:
     """The price of reading no record: an age is at most a batch too high."""
-    topic, group = await kafka.make("t", 1), kafka.name("g")
+    topic, group = await kafka.create_topic("t", 1), kafka.prefixed_name("g")
     producer = AIOKafkaProducer(bootstrap_servers=kafka.bootstrap)
     await producer.start()
     batch = producer.create_batch()
@@ -118,34 +118,34 @@ async def test_records_of_one_batch_are_as_old_as_its_first(kafka: OtherKafka, d
         batch.append(key=None, value=b"x", timestamp=AT_MS + after_ms)
     await (await producer.send_batch(batch, topic, partition=0))
     await producer.stop()
-    await kafka.read_to(group, topic, p0=2)
+    await kafka.commit_offsets(group, topic, p0=2)
     assert await door.backlog(group, topic) == (PartitionBacklog(topic, 0, 3, 2, AT_MS),)
 
 
 async def test_a_group_without_offsets_has_none(kafka: OtherKafka, door: KafkaLag) -> None:
-    topic = await kafka.make("t", 2)
-    await kafka.write(topic, 1, AT_MS)
-    found = await door.backlog(kafka.name("nobody"), topic)
+    topic = await kafka.create_topic("t", 2)
+    await kafka.write_records_at(topic, 1, AT_MS)
+    found = await door.backlog(kafka.prefixed_name("nobody"), topic)
     assert found == (PartitionBacklog(topic, 0, 0, -1, 0), PartitionBacklog(topic, 1, 1, -1, 0))
 
 
 async def test_without_a_topic_all_that_the_group_has_read_count(kafka: OtherKafka, door: KafkaLag) -> None:
-    first, second, group = await kafka.make("a", 1), await kafka.make("b", 1), kafka.name("g")
-    await kafka.make("c", 1)
-    await kafka.read_to(group, first, p0=0)
-    await kafka.read_to(group, second, p0=0)
-    await kafka.write(second, 0, AT_MS)
+    first, second, group = await kafka.create_topic("a", 1), await kafka.create_topic("b", 1), kafka.prefixed_name("g")
+    await kafka.create_topic("c", 1)
+    await kafka.commit_offsets(group, first, p0=0)
+    await kafka.commit_offsets(group, second, p0=0)
+    await kafka.write_records_at(second, 0, AT_MS)
     found = await door.backlog(group, "")
     assert found == (PartitionBacklog(first, 0, 0, 0, 0), PartitionBacklog(second, 0, 1, 0, AT_MS))
-    assert await door.backlog(kafka.name("nobody"), "") == ()
+    assert await door.backlog(kafka.prefixed_name("nobody"), "") == ()
 
 
 async def test_a_record_that_was_deleted_unread_has_no_age(kafka: OtherKafka, door: KafkaLag) -> None:
     from aiokafka.admin import RecordsToDelete
 
-    topic, group = await kafka.make("t", 1), kafka.name("g")
-    await kafka.write(topic, 0, AT_MS, AT_MS, AT_MS)
-    await kafka.read_to(group, topic, p0=0)
+    topic, group = await kafka.create_topic("t", 1), kafka.prefixed_name("g")
+    await kafka.write_records_at(topic, 0, AT_MS, AT_MS, AT_MS)
+    await kafka.commit_offsets(group, topic, p0=0)
     admin = AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap)
     await admin.start()
     await admin.delete_records({TopicPartition(topic, 0): RecordsToDelete(before_offset=2)})
@@ -154,17 +154,17 @@ async def test_a_record_that_was_deleted_unread_has_no_age(kafka: OtherKafka, do
 
 
 async def test_questions_at_one_time_do_not_mix(kafka: OtherKafka, door: KafkaLag) -> None:
-    topics = [await kafka.make(f"t{index}", 1) for index in range(6)]
+    topics = [await kafka.create_topic(f"t{index}", 1) for index in range(6)]
     for index, topic in enumerate(topics):
-        await kafka.write(topic, 0, *[AT_MS] * index)
-    found = await asyncio.gather(*(door.backlog(kafka.name("g"), topic) for topic in topics))
+        await kafka.write_records_at(topic, 0, *[AT_MS] * index)
+    found = await asyncio.gather(*(door.backlog(kafka.prefixed_name("g"), topic) for topic in topics))
     assert [rows[0].latest for rows in found] == list(range(6))
 
 
 async def test_a_policys_queue_is_published_with_its_partitions(kafka: OtherKafka) -> None:
-    topic, group = await kafka.make("t", 2), kafka.name("g")
-    await kafka.write(topic, 1, AT_MS)
-    await kafka.read_to(group, topic, p1=0)
+    topic, group = await kafka.create_topic("t", 2), kafka.prefixed_name("g")
+    await kafka.write_records_at(topic, 1, AT_MS)
+    await kafka.commit_offsets(group, topic, p1=0)
     servers = tuple(kafka.bootstrap.split(","))
     trigger = {"bootstrapServers": kafka.bootstrap, "consumerGroup": group, "topic": topic}
     spec = {"scaleTargetRef": {"name": "web"}, "triggers": [{"type": "kafka", "metadata": trigger}]}
@@ -219,9 +219,9 @@ class Generous(KafkaServer):
 class Broker:
     def __init__(self, folder: Path) -> None:
         self.server = Generous(folder, session_port(count=PORTS_PER_NODE))
-        self.process = self._started()
+        self.process = self._start_process()
 
-    def _started(self) -> ChildProcess:
+    def _start_process(self) -> ChildProcess:
         child = start_child(self.server.prepare_program(), self.server.folder / "kafka.log")
         child.wait_ready(self.server.is_ready, 60.0)
         return child
@@ -230,7 +230,7 @@ class Broker:
         self.process.stop(30.0)
 
     def start_again(self) -> None:
-        self.process = self._started()
+        self.process = self._start_process()
 
 
 @pytest.fixture
@@ -241,7 +241,7 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
     made.stop()
 
 
-async def told(door: KafkaLag, group: str, topic: str) -> tuple[PartitionBacklog, ...]:
+async def first_backlogs(door: KafkaLag, group: str, topic: str) -> tuple[PartitionBacklog, ...]:
     """The first answer; a broker that just started does not know its groups for a while, and says so."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
@@ -254,26 +254,26 @@ async def told(door: KafkaLag, group: str, topic: str) -> tuple[PartitionBacklog
 async def test_a_broker_that_goes_is_unknown_and_known_again(broker: Broker) -> None:
     """Stopped, frozen and back: never an empty queue, never another offset; and no topic is made by asking."""
     kafka = OtherKafka(broker.server.bootstrap_servers)
-    topic, group = await kafka.make("t", 1), kafka.name("g")
-    await kafka.write(topic, 0, AT_MS, AT_MS + 1_000)
-    await kafka.read_to(group, topic, p0=1)
+    topic, group = await kafka.create_topic("t", 1), kafka.prefixed_name("g")
+    await kafka.write_records_at(topic, 0, AT_MS, AT_MS + 1_000)
+    await kafka.commit_offsets(group, topic, p0=1)
     waiting = (PartitionBacklog(topic, 0, 2, 1, AT_MS + 1_000),)
     door = KafkaLag(KafkaConnection((kafka.bootstrap,)), LagSettings(answer_seconds=3.0))
-    assert await told(door, group, topic) == waiting
+    assert await first_backlogs(door, group, topic) == waiting
     with pytest.raises(LagUnknown, match="does not exist"):
-        await door.backlog(group, kafka.name("missing"))
-    assert await kafka.topics() == {topic}
+        await door.backlog(group, kafka.prefixed_name("missing"))
+    assert await kafka.existing_topics() == {topic}
 
     await asyncio.to_thread(broker.stop)
     for _ in range(3):
         with pytest.raises(LagUnknown):
             await door.backlog(group, topic)
     await asyncio.to_thread(broker.start_again)
-    assert await told(door, group, topic) == waiting
+    assert await first_backlogs(door, group, topic) == waiting
 
     broker.process.process.send_signal(signal.SIGSTOP)
     with pytest.raises(LagUnknown):
         await door.backlog(group, topic)
     broker.process.process.send_signal(signal.SIGCONT)
-    assert await told(door, group, topic) == waiting
+    assert await first_backlogs(door, group, topic) == waiting
     await door.close()

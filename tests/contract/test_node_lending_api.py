@@ -28,7 +28,13 @@ from spillway.clusters.api import (
     Refused,
 )
 from spillway.kubernetes.objects import ABSENT, NODE_LEASES
-from tests.contract.cluster_harness import PATIENCE_SECONDS, config_map, running_pods, until, version_of
+from tests.contract.cluster_harness import (
+    PATIENCE_SECONDS,
+    changes_until,
+    config_map,
+    resource_version_of,
+    wait_for_running_pods,
+)
 
 pytest_plugins = ["spillway_local.pytest_infra"]
 
@@ -58,7 +64,7 @@ def pod_manifest(namespace: str, name: str, **spec: Any) -> Manifest:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
 
 
-def running_status(node: str) -> Manifest:
+def status_of_running_pod(node: str) -> Manifest:
     state = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
     entry = {"name": "main", "image": "none", "imageID": "", "ready": True, "restartCount": 2, "state": state}
     conditions = [{"type": one, "status": "True"} for one in ("PodScheduled", "Ready", "spillway.io/Created")]
@@ -77,11 +83,11 @@ async def virtual(api: ClusterApi) -> AsyncIterator[Manifest]:
     await api.delete(NODES, "", name, uid=made["metadata"]["uid"])
 
 
-async def bound_pod(api: ClusterApi, namespace: str, node: str, name: str = "p") -> Manifest:
+async def create_bound_pod(api: ClusterApi, namespace: str, node: str, name: str = "p") -> Manifest:
     return await api.create(PODS, pod_manifest(namespace, name, nodeName=node, tolerations=TOLERATIONS))
 
 
-def taints_of(node: Manifest) -> list[str]:
+def our_taints_of(node: Manifest) -> list[str]:
     """But for those that Kubernetes sets."""
     keys = [one["key"] for one in node["spec"].get("taints") or ()]
     return [key for key in keys if not key.startswith("node.kubernetes.io/")]
@@ -94,11 +100,11 @@ async def test_a_read_is_never_older_than_a_write_before_it(api: ClusterApi, nam
     """By name, by the node and by labels: what the bridge decides on."""
     node = virtual["metadata"]["name"]
     for number in range(5):
-        made = await bound_pod(api, namespace, node, f"p{number}")
+        made = await create_bound_pod(api, namespace, node, f"p{number}")
         by_node = await api.list(PODS, field_selector=f"spec.nodeName={node}")
         by_label = await api.list(PODS, label_selector=f"app={namespace}")
         assert len(by_node) == len(by_label) == number + 1
-        assert version_of(made) in [version_of(one) for one in by_node]
+        assert resource_version_of(made) in [resource_version_of(one) for one in by_node]
         assert await api.get(PODS, namespace, f"p{number}") is not None
 
 
@@ -112,14 +118,19 @@ async def test_a_secret_is_read_with_what_it_holds(api: ClusterApi, namespace: s
 
 async def test_manifests_are_followed_with_every_field(api: ClusterApi, namespace: str, virtual: Manifest) -> None:
     node = virtual["metadata"]["name"]
-    await bound_pod(api, namespace, node, "early")
+    await create_bound_pod(api, namespace, node, "early")
     changes = api.follow_manifests(PODS, field_selector=f"spec.nodeName={node}")
     (listed,) = await anext(changes)
     assert isinstance(listed, ListedObjects)
     assert [one["metadata"]["annotations"] for one in listed.objects] == [{"note": "mine"}]
-    made = await bound_pod(api, namespace, node, "late")
+    made = await create_bound_pod(api, namespace, node, "late")
     seen = (
-        await until(changes, lambda one: isinstance(one, ObjectUpserted) and version_of(one.object) == version_of(made))
+        await changes_until(
+            changes,
+            lambda one: (
+                isinstance(one, ObjectUpserted) and resource_version_of(one.object) == resource_version_of(made)
+            ),
+        )
     )[-1]
     assert isinstance(seen, ObjectUpserted)
     assert seen.object["spec"]["tolerations"][0] == TOLERATIONS[0]
@@ -139,7 +150,7 @@ async def test_budgets_are_listed(api: ClusterApi, namespace: str) -> None:
 
 async def test_a_node_is_created_with_its_status_and_once(api: ClusterApi, virtual: Manifest) -> None:
     assert virtual["status"]["allocatable"]["cpu"] == "2"
-    assert taints_of(virtual) == [POOL_TAINT]
+    assert our_taints_of(virtual) == [POOL_TAINT]
     with pytest.raises(AlreadyExists):
         await api.create(NODES, node_manifest(virtual["metadata"]["name"]))
 
@@ -151,33 +162,33 @@ async def test_a_node_is_changed_only_at_the_version_that_was_read(api: ClusterA
     assert read is not None
     taints = [{"key": "spillway.io/lending", "value": "checking", "effect": "NoSchedule"}]
     change = {"metadata": {"labels": {"ours": None, "new": "1"}}, "spec": {"taints": taints, "unschedulable": True}}
-    changed = await patched_at_rest(api, name, change)
+    changed = await patch_at_newest_version(api, name, change)
     assert changed["metadata"]["labels"].get("ours") is None
     assert changed["metadata"]["labels"]["new"] == "1"
-    assert (taints_of(changed), changed["spec"]["unschedulable"]) == (["spillway.io/lending"], True)
+    assert (our_taints_of(changed), changed["spec"]["unschedulable"]) == (["spillway.io/lending"], True)
     assert changed["status"]["allocatable"] == virtual["status"]["allocatable"]
-    await refused(
+    await assert_all_refused(
         Conflict,
-        api.patch(NODES, "", name, change, resource_version=version_of(read)),
-        api.patch(NODES, "", name, {"status": {}}, resource_version=version_of(read), subresource="status"),
+        api.patch(NODES, "", name, change, resource_version=resource_version_of(read)),
+        api.patch(NODES, "", name, {"status": {}}, resource_version=resource_version_of(read), subresource="status"),
         api.replace(NODES, read),
-        api.delete(NODES, "", name, uid=read["metadata"]["uid"], resource_version=version_of(read)),
+        api.delete(NODES, "", name, uid=read["metadata"]["uid"], resource_version=resource_version_of(read)),
     )
 
 
-async def refused(as_what: type[Exception], *calls: Awaitable[Any]) -> None:
+async def assert_all_refused(as_what: type[Exception], *calls: Awaitable[Any]) -> None:
     """Each of them, all asked at once, and by an error of exactly this type."""
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert [type(answer) for answer in answers] == [as_what] * len(calls), answers
 
 
-async def patched_at_rest(api: ClusterApi, name: str, change: Manifest, **more: Any) -> Manifest:
+async def patch_at_newest_version(api: ClusterApi, name: str, change: Manifest, **more: Any) -> Manifest:
     """At a version that was just read: controllers of a real cluster write to nodes, too."""
     for _ in range(20):
         read = await api.get(NODES, "", name)
         assert read is not None
         try:
-            return await api.patch(NODES, "", name, change, resource_version=version_of(read), **more)
+            return await api.patch(NODES, "", name, change, resource_version=resource_version_of(read), **more)
         except Conflict:
             continue
     raise AssertionError("a conflict each time")
@@ -187,12 +198,12 @@ async def test_the_status_and_the_rest_have_each_their_own_way(api: ClusterApi, 
     name = virtual["metadata"]["name"]
     amounts = {"cpu": "0", "memory": "0", "pods": "0"}
     both = {"metadata": {"labels": {"new": "1"}}, "status": {"allocatable": amounts, "capacity": amounts}}
-    by_rest = await patched_at_rest(api, name, both)
+    by_rest = await patch_at_newest_version(api, name, both)
     assert (by_rest["metadata"]["labels"]["new"], by_rest["status"]["allocatable"]["cpu"]) == ("1", "2")
     address = [{"type": "InternalIP", "address": "10.0.0.9"}]
     endpoint = {"kubeletEndpoint": {"Port": 10250}}
     status = {"allocatable": amounts, "capacity": amounts, "addresses": address, "daemonEndpoints": endpoint}
-    by_status = await patched_at_rest(
+    by_status = await patch_at_newest_version(
         api, name, {"spec": {"unschedulable": True}, "status": status}, subresource="status"
     )
     assert by_status["status"]["allocatable"] == amounts
@@ -216,10 +227,10 @@ async def test_a_node_is_replaced_whole(api: ClusterApi, virtual: Manifest) -> N
 
 
 async def test_another_uid_is_a_conflict(api: ClusterApi, namespace: str, virtual: Manifest) -> None:
-    pod = await bound_pod(api, namespace, virtual["metadata"]["name"])
+    pod = await create_bound_pod(api, namespace, virtual["metadata"]["name"])
     other = str(uuid4())
-    labels, status = {"metadata": {"labels": {"a": "b"}}}, {"status": running_status("")}
-    await refused(
+    labels, status = {"metadata": {"labels": {"a": "b"}}}, {"status": status_of_running_pod("")}
+    await assert_all_refused(
         Conflict,
         api.patch(PODS, namespace, "p", labels, resource_version="", uid=other),
         api.patch(PODS, namespace, "p", status, resource_version="", uid=other, subresource="status"),
@@ -231,7 +242,7 @@ async def test_another_uid_is_a_conflict(api: ClusterApi, namespace: str, virtua
 
 
 async def test_what_is_not_there_is_not_found(api: ClusterApi, namespace: str) -> None:
-    await refused(
+    await assert_all_refused(
         NotFound,
         api.patch(NODES, "", "nothing", {"spec": {"unschedulable": True}}, resource_version=""),
         api.patch(PODS, namespace, "nothing", {"status": {}}, resource_version="", subresource="status"),
@@ -269,10 +280,10 @@ async def test_a_nodes_lease_is_made_renewed_and_goes_with_its_node(api: Cluster
         }
     finally:
         await api.delete(NODES, "", name, uid=uid)
-    await gone(api, LEASES, NODE_LEASES, name)
+    await wait_until_gone(api, LEASES, NODE_LEASES, name)
 
 
-async def gone(api: ClusterApi, kind: Any, namespace: str, name: str) -> None:
+async def wait_until_gone(api: ClusterApi, kind: Any, namespace: str, name: str) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while await api.get(kind, namespace, name) is not None:
             await asyncio.sleep(0.1)
@@ -284,16 +295,16 @@ async def gone(api: ClusterApi, kind: Any, namespace: str, name: str) -> None:
 async def test_a_pod_on_a_node_with_a_kubelet_ends_by_itself(api: ClusterApi, namespace: str) -> None:
     node = (await api.list(NODES))[0]["metadata"]["name"]
     made = await api.create(PODS, pod_manifest(namespace, "p", nodeName=node))
-    await running_pods(api, namespace, 1)
+    await wait_for_running_pods(api, namespace, 1)
     await api.delete(PODS, namespace, "p", uid=made["metadata"]["uid"], grace_seconds=5)
-    await gone(api, PODS, namespace, "p")
+    await wait_until_gone(api, PODS, namespace, "p")
 
 
 async def test_a_pod_on_a_node_without_one_ends_when_it_is_let_go(
     api: ClusterApi, namespace: str, virtual: Manifest
 ) -> None:
     """A deleted pool pod is let go only when its real pod is gone; until then it stays, with its grace."""
-    made = await bound_pod(api, namespace, virtual["metadata"]["name"])
+    made = await create_bound_pod(api, namespace, virtual["metadata"]["name"])
     uid = made["metadata"]["uid"]
     before = datetime.now(UTC)
     await api.delete(PODS, namespace, "p", uid=uid, grace_seconds=60)
@@ -305,22 +316,22 @@ async def test_a_pod_on_a_node_without_one_ends_when_it_is_let_go(
     sooner = await api.get(PODS, namespace, "p")
     assert sooner is not None
     assert sooner["metadata"]["deletionGracePeriodSeconds"] == 20
-    assert until_of(sooner) < until_of(ending)
+    assert deletion_time_of(sooner) < deletion_time_of(ending)
     assert before < datetime.now(UTC)
     await api.delete(PODS, namespace, "p", uid=uid, grace_seconds=0)
     assert await api.get(PODS, namespace, "p") is None
     await api.delete(PODS, namespace, "p", uid=uid, grace_seconds=0)
 
 
-def until_of(pod: Manifest) -> datetime:
+def deletion_time_of(pod: Manifest) -> datetime:
     return datetime.fromisoformat(pod["metadata"]["deletionTimestamp"])
 
 
 async def test_an_ending_pod_still_gets_its_status(api: ClusterApi, namespace: str, virtual: Manifest) -> None:
-    made = await bound_pod(api, namespace, virtual["metadata"]["name"])
+    made = await create_bound_pod(api, namespace, virtual["metadata"]["name"])
     uid = made["metadata"]["uid"]
     await api.delete(PODS, namespace, "p", uid=uid, grace_seconds=60)
-    status = {"status": running_status(virtual["metadata"]["name"])}
+    status = {"status": status_of_running_pod(virtual["metadata"]["name"])}
     await api.patch(PODS, namespace, "p", status, resource_version="", uid=uid, subresource="status")
     ending = await api.get(PODS, namespace, "p")
     assert ending is not None
@@ -328,9 +339,9 @@ async def test_an_ending_pod_still_gets_its_status(api: ClusterApi, namespace: s
 
 
 async def test_a_pods_status_is_what_was_last_said_of_it(api: ClusterApi, namespace: str, virtual: Manifest) -> None:
-    made = await bound_pod(api, namespace, virtual["metadata"]["name"])
+    made = await create_bound_pod(api, namespace, virtual["metadata"]["name"])
     uid = made["metadata"]["uid"]
-    wanted = running_status(virtual["metadata"]["name"])
+    wanted = status_of_running_pod(virtual["metadata"]["name"])
     shown = await api.patch(
         PODS, namespace, "p", {"status": wanted}, resource_version="", uid=uid, subresource="status"
     )
@@ -341,7 +352,7 @@ async def test_a_pods_status_is_what_was_last_said_of_it(api: ClusterApi, namesp
     assert by_rest["status"]["phase"] == "Running"
     failed = {"status": {"phase": "Failed"}}
     with pytest.raises(Conflict):
-        await api.patch(PODS, namespace, "p", failed, resource_version=version_of(made), subresource="status")
+        await api.patch(PODS, namespace, "p", failed, resource_version=resource_version_of(made), subresource="status")
 
 
 async def test_the_scheduler_puts_pods_on_a_virtual_node_as_on_others(
@@ -353,31 +364,31 @@ async def test_the_scheduler_puts_pods_on_a_virtual_node_as_on_others(
     await api.create(PODS, pod_manifest(namespace, "stranger", **mine))
     for number in range(3):
         await api.create(PODS, pod_manifest(namespace, f"p{number}", tolerations=TOLERATIONS, **mine))
-    await unschedulable(api, namespace, 2)
+    await wait_until_unschedulable(api, namespace, 2)
     bound = await api.list(PODS, field_selector=f"spec.nodeName={name}")
     assert len(bound) == 2
     assert "stranger" not in {one["metadata"]["name"] for one in bound}
     await api.create(PODS, pod_manifest(namespace, "real"))  # Bound after them, and it runs.
-    assert [one["metadata"]["name"] for one in await running_pods(api, namespace, 1)] == ["real"]
+    assert [one["metadata"]["name"] for one in await wait_for_running_pods(api, namespace, 1)] == ["real"]
 
 
 async def test_a_virtual_node_takes_pods_once_it_is_ready(api: ClusterApi, namespace: str, virtual: Manifest) -> None:
     """A node that says nothing, or that it is not ready, is tainted; only who tolerates everything would go there."""
     name = virtual["metadata"]["name"]
     status = {"conditions": [{**READY, "status": "False"}]}
-    await patched_at_rest(api, name, {"status": status}, subresource="status")
-    await until_tainted(api, name, tainted=True)
+    await patch_at_newest_version(api, name, {"status": status}, subresource="status")
+    await wait_until_tainted(api, name, tainted=True)
     hostname = {"kubernetes.io/hostname": name}
     await api.create(PODS, pod_manifest(namespace, "p", tolerations=TOLERATIONS, nodeSelector=hostname))
-    await unschedulable(api, namespace, 1)
-    await patched_at_rest(api, name, {"status": {"conditions": [READY]}}, subresource="status")
-    await until_tainted(api, name, tainted=False)
+    await wait_until_unschedulable(api, namespace, 1)
+    await patch_at_newest_version(api, name, {"status": {"conditions": [READY]}}, subresource="status")
+    await wait_until_tainted(api, name, tainted=False)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not await api.list(PODS, field_selector=f"spec.nodeName={name}"):
             await asyncio.sleep(0.1)
 
 
-async def until_tainted(api: ClusterApi, name: str, *, tainted: bool) -> None:
+async def wait_until_tainted(api: ClusterApi, name: str, *, tainted: bool) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             node = await api.get(NODES, "", name)
@@ -391,16 +402,16 @@ async def test_a_closed_virtual_node_takes_no_pod(api: ClusterApi, namespace: st
     """Unschedulable is tolerated by who tolerates everything; no room is tolerated by nobody."""
     name = virtual["metadata"]["name"]
     none = {"cpu": "0", "memory": "0", "pods": "0"}
-    await patched_at_rest(api, name, {"status": {"allocatable": none, "capacity": none}}, subresource="status")
-    await patched_at_rest(api, name, {"spec": {"unschedulable": True}})
+    await patch_at_newest_version(api, name, {"status": {"allocatable": none, "capacity": none}}, subresource="status")
+    await patch_at_newest_version(api, name, {"spec": {"unschedulable": True}})
     everything = [{"operator": "Exists"}]
     hostname = {"kubernetes.io/hostname": name}
     await api.create(PODS, pod_manifest(namespace, "any", tolerations=everything, nodeSelector=hostname))
-    await unschedulable(api, namespace, 1)
+    await wait_until_unschedulable(api, namespace, 1)
     assert await api.list(PODS, field_selector=f"spec.nodeName={name}") == []
 
 
-async def unschedulable(api: ClusterApi, namespace: str, count: int) -> None:
+async def wait_until_unschedulable(api: ClusterApi, namespace: str, count: int) -> None:
     """So many pods have been looked at and found no node."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
@@ -416,14 +427,16 @@ async def unschedulable(api: ClusterApi, namespace: str, count: int) -> None:
 # ── Many pods with one request ──────────────────────────────────────────────────────────────────────────────────────
 
 
-async def labelled_pod(api: ClusterApi, namespace: str, node: str, name: str, label: str, **metadata: Any) -> Manifest:
+async def create_labelled_pod(
+    api: ClusterApi, namespace: str, node: str, name: str, label: str, **metadata: Any
+) -> Manifest:
     manifest = pod_manifest(namespace, name, nodeName=node, tolerations=TOLERATIONS)
     return await api.create(
         PODS, {**manifest, "metadata": {**manifest["metadata"], "labels": {"ours": label}, **metadata}}
     )
 
 
-async def left_in(api: ClusterApi, namespace: str) -> dict[str, int | None]:
+async def grace_seconds_by_pod(api: ClusterApi, namespace: str) -> dict[str, int | None]:
     """The pods of a namespace, each with the seconds of grace with which it is being deleted."""
     return {
         one["metadata"]["name"]: one["metadata"].get("deletionGracePeriodSeconds")
@@ -436,8 +449,8 @@ async def test_a_collection_is_what_both_selectors_name_in_one_namespace(
 ) -> None:
     """Each is deleted with the grace that is named; the answer has them as they were."""
     node = virtual["metadata"]["name"]
-    made = [await labelled_pod(api, namespace, node, f"p{number}", f"u{number}") for number in range(4)]
-    await labelled_pod(api, namespace, "another-node", "elsewhere", "u0")
+    made = [await create_labelled_pod(api, namespace, node, f"p{number}", f"u{number}") for number in range(4)]
+    await create_labelled_pod(api, namespace, "another-node", "elsewhere", "u0")
     deleted = await api.delete_collection(
         PODS,
         namespace,
@@ -447,7 +460,7 @@ async def test_a_collection_is_what_both_selectors_name_in_one_namespace(
     )
     assert {one["metadata"]["uid"] for one in deleted} == {one["metadata"]["uid"] for one in made[:2]}
     assert not any("deletionTimestamp" in one["metadata"] for one in deleted)
-    assert await left_in(api, namespace) == {"p0": 60, "p1": 60, "p2": None, "p3": None, "elsewhere": None}
+    assert await grace_seconds_by_pod(api, namespace) == {"p0": 60, "p1": 60, "p2": None, "p3": None, "elsewhere": None}
 
 
 async def test_a_collection_shortens_a_grace_and_never_lengthens_one(
@@ -455,10 +468,10 @@ async def test_a_collection_shortens_a_grace_and_never_lengthens_one(
 ) -> None:
     node = virtual["metadata"]["name"]
     for name, grace_seconds in (("long", 90), ("short", 20)):
-        made = await labelled_pod(api, namespace, node, name, "u")
+        made = await create_labelled_pod(api, namespace, node, name, "u")
         await api.delete(PODS, namespace, name, uid=made["metadata"]["uid"], grace_seconds=grace_seconds)
     await api.delete_collection(PODS, namespace, field_selector=f"spec.nodeName={node}", grace_seconds=60)
-    assert await left_in(api, namespace) == {"long": 60, "short": 20}
+    assert await grace_seconds_by_pod(api, namespace) == {"long": 60, "short": 20}
 
 
 async def test_a_collection_as_of_a_version_has_nothing_that_came_since(
@@ -466,21 +479,21 @@ async def test_a_collection_as_of_a_version_has_nothing_that_came_since(
 ) -> None:
     """With no grace they go at once, but for one that a finalizer keeps; what is gone by then is passed over."""
     node = virtual["metadata"]["name"]
-    made = {name: await labelled_pod(api, namespace, node, name, "u") for name in ("gone", "there", "ended")}
-    await labelled_pod(api, namespace, node, "kept", "u", finalizers=["example.org/keep"])
+    made = {name: await create_labelled_pod(api, namespace, node, name, "u") for name in ("gone", "there", "ended")}
+    await create_labelled_pod(api, namespace, node, "kept", "u", finalizers=["example.org/keep"])
     uid = made["ended"]["metadata"]["uid"]
     over = {"status": {"phase": "Succeeded"}}
     await api.patch(PODS, namespace, "ended", over, resource_version="", uid=uid, subresource="status")
     selector = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
     listed, version = await api.list_with_version(PODS, field_selector=f"spec.nodeName={node}")
     assert len(listed) == 4
-    await labelled_pod(api, namespace, node, "later", "u")
+    await create_labelled_pod(api, namespace, node, "later", "u")
     await api.delete(PODS, namespace, "gone", uid=made["gone"]["metadata"]["uid"], grace_seconds=0)
     deleted = await api.delete_collection(
         PODS, namespace, field_selector=selector, as_of_version=version, grace_seconds=0
     )
     assert {one["metadata"]["name"] for one in deleted} == {"gone", "there", "kept"}
-    assert await left_in(api, namespace) == {"ended": None, "kept": 0, "later": None}
+    assert await grace_seconds_by_pod(api, namespace) == {"ended": None, "kept": 0, "later": None}
     await api.patch(PODS, namespace, "kept", {"metadata": {"finalizers": None}}, resource_version="")
 
 
@@ -489,14 +502,14 @@ async def test_a_collection_compares_no_uid_so_that_a_name_which_comes_again_is_
 ) -> None:
     """Why only pods whose names were drawn are deleted so."""
     node = virtual["metadata"]["name"]
-    before = await labelled_pod(api, namespace, node, "web-0", "u")
+    before = await create_labelled_pod(api, namespace, node, "web-0", "u")
     _, version = await api.list_with_version(PODS, field_selector=f"spec.nodeName={node}")
     await api.delete(PODS, namespace, "web-0", uid=before["metadata"]["uid"], grace_seconds=0)
-    await labelled_pod(api, namespace, node, "web-0", "v")
+    await create_labelled_pod(api, namespace, node, "web-0", "v")
     await api.delete_collection(
         PODS, namespace, field_selector=f"spec.nodeName={node}", as_of_version=version, grace_seconds=60
     )
-    assert await left_in(api, namespace) == {"web-0": 60}
+    assert await grace_seconds_by_pod(api, namespace) == {"web-0": 60}
 
 
 async def test_a_collection_of_nothing_is_well(api: ClusterApi, namespace: str, virtual: Manifest) -> None:

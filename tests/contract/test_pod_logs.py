@@ -31,7 +31,7 @@ class Kubelet:
         self.port = 0
         self._credentials = CredentialFiles(folder)
         app = web.Application()
-        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._answer)
+        app.router.add_get("/containerLogs/{namespace}/{pod}/{container}", self._answer_request)
         self._runner = web.AppRunner(app, shutdown_timeout=0.2)
 
     async def start(self) -> None:
@@ -46,7 +46,7 @@ class Kubelet:
         self.may_go_on.set()
         await self._runner.cleanup()
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def _answer_request(self, request: web.Request) -> web.StreamResponse:
         self.asked.append((request.path, dict(request.query)))
         if request.match_info["container"] == "waiting":
             return web.Response(status=400, text="container waiting is waiting to start: ContainerCreating")
@@ -90,38 +90,41 @@ async def node(api: ClusterApi, kubelet: Kubelet) -> AsyncIterator[str]:
     await api.delete(NODES, "", name, uid=made["metadata"]["uid"])
 
 
-async def make_pod(api: ClusterApi, namespace: str, node: str, *containers: str) -> Manifest:
+async def create_running_pod(api: ClusterApi, namespace: str, node: str, *containers: str) -> Manifest:
     spec = {"containers": [{"name": one, "image": "none"} for one in containers], "nodeName": node}
     spec["tolerations"] = [{"operator": "Exists"}]
     metadata = {"name": "p", "namespace": namespace}
     return await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
 
-async def text_of(api: ClusterApi, namespace: str, options: LogOptions, pod: str = "p") -> bytes:
-    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(api.logs(namespace, pod, options)) as chunks:
+async def log_text_of(api: ClusterApi, namespace: str, options: LogOptions, pod: str = "p") -> bytes:
+    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(api.container_log_chunks(namespace, pod, options)) as chunks:
         return b"".join([chunk async for chunk in chunks])
 
 
 async def test_a_log_comes_from_the_kubelet_of_its_node(
     api: ClusterApi, namespace: str, node: str, kubelet: Kubelet
 ) -> None:
-    await make_pod(api, namespace, node, "main")
+    await create_running_pod(api, namespace, node, "main")
     options = LogOptions("main", previous=True, timestamps=True, tail_lines=10, since_seconds=60, limit_bytes=5000)
-    assert await text_of(api, namespace, options) == LINES
+    assert await log_text_of(api, namespace, options) == LINES
     ((path, query),) = kubelet.asked
     assert path == f"/containerLogs/{namespace}/p/main"
     expected = {"previous": "true", "timestamps": "true", "tailLines": "10", "sinceSeconds": "60", "limitBytes": "5000"}
     assert query == expected
-    assert await text_of(api, namespace, LogOptions(since_time="2026-11-22T05:00:00Z")) == LINES
+    assert await log_text_of(api, namespace, LogOptions(since_time="2026-11-22T05:00:00Z")) == LINES
     assert kubelet.asked[-1] == (path, {"sinceTime": "2026-11-22T05:00:00Z"})
 
 
 async def test_a_log_that_is_followed_comes_as_it_is_written(
     api: ClusterApi, namespace: str, node: str, kubelet: Kubelet
 ) -> None:
-    await make_pod(api, namespace, node, "main")
+    await create_running_pod(api, namespace, node, "main")
     seen = b""
-    async with asyncio.timeout(PATIENCE_SECONDS), aclosing(api.logs(namespace, "p", LogOptions(follow=True))) as chunks:
+    async with (
+        asyncio.timeout(PATIENCE_SECONDS),
+        aclosing(api.container_log_chunks(namespace, "p", LogOptions(follow=True))) as chunks,
+    ):
         async for chunk in chunks:
             seen += chunk
             if seen == LINES:  # All of it, while the kubelet holds back the rest.
@@ -131,8 +134,8 @@ async def test_a_log_that_is_followed_comes_as_it_is_written(
 
 async def test_why_there_is_no_log_has_a_name(api: ClusterApi, namespace: str, node: str, kubelet: Kubelet) -> None:
     with pytest.raises(NotFound):
-        await text_of(api, namespace, LogOptions())
-    await make_pod(api, namespace, node, "main", "waiting")
+        await log_text_of(api, namespace, LogOptions())
+    await create_running_pod(api, namespace, node, "main", "waiting")
     rows = {
         "a container name must be specified": LogOptions(),
         "container other is not valid": LogOptions("other"),
@@ -140,8 +143,8 @@ async def test_why_there_is_no_log_has_a_name(api: ClusterApi, namespace: str, n
     }
     for words, options in rows.items():
         with pytest.raises(Refused, match=words) as raised:
-            await text_of(api, namespace, options)
+            await log_text_of(api, namespace, options)
         assert raised.value.status == 400
     await kubelet.close()
     with pytest.raises(ClusterUnreachable, match="server"):
-        await text_of(api, namespace, LogOptions("main"))
+        await log_text_of(api, namespace, LogOptions("main"))

@@ -11,7 +11,7 @@ from sim.http import SimServer
 from sim.manifests import deployment
 from sim.rest import SimTransport
 from sim.settings import Faults, NodeSpec, Settings
-from spillway.clusters.api import DEPLOYMENTS, ClusterApi, ClusterApiSettings, ClusterUnreachable, connect
+from spillway.clusters.api import DEPLOYMENTS, ClusterApi, ClusterApiSettings, ClusterUnreachable, make_cluster_api
 from spillway.clusters.credentials import Endpoint, load_endpoint
 from spillway.kubernetes.pod_metrics import duration_ms, unix_ms
 
@@ -35,7 +35,7 @@ async def api(request: pytest.FixtureRequest, cluster: SimCluster) -> AsyncItera
         return
     server = SimServer(cluster, token="sim")
     await server.start()
-    opened = connect(lambda: Endpoint(server=server.url, token="sim"), "blue", SETTINGS)
+    opened = make_cluster_api(lambda: Endpoint(server=server.url, token="sim"), "blue", SETTINGS)
     yield opened
     await opened.close()
     await server.close()
@@ -96,8 +96,8 @@ async def test_why_there_are_none_is_named(cluster: SimCluster, api: ClusterApi,
 def test_an_api_server_without_a_metrics_server_says_so(kube_members: dict[str, Path]) -> None:
     kubeconfig = next(iter(kube_members.values()))
 
-    async def ask() -> str:
-        api = connect(lambda: load_endpoint(kubeconfig.parent, kubeconfig.stem), kubeconfig.stem, SETTINGS)
+    async def text_of_refusal() -> str:
+        api = make_cluster_api(lambda: load_endpoint(kubeconfig.parent, kubeconfig.stem), kubeconfig.stem, SETTINGS)
         try:
             await api.node_metrics(5.0)
         except ClusterUnreachable as error:
@@ -106,4 +106,4 @@ def test_an_api_server_without_a_metrics_server_says_so(kube_members: dict[str, 
             await api.close()
         return ""
 
-    assert asyncio.run(ask()) == "absent"
+    assert asyncio.run(text_of_refusal()) == "absent"

@@ -36,7 +36,7 @@ from spillway.kafka.bus import KafkaBus, KafkaSettings
 
 async def main(instance, topic, settings):
     async with KafkaBus(KafkaSettings(**settings), "", instance) as bus:
-        async with bus._membership("group", TOPIC_BY_NAME[topic], instance, bus.settings.session_seconds) as turns:
+        async with bus._hold_membership("group", TOPIC_BY_NAME[topic], instance, bus.settings.session_seconds) as turns:
             async for assignment in turns:
                 print(json.dumps(sorted(assignment.partitions)), flush=True)
 
@@ -50,19 +50,19 @@ class Other:
 
     process: asyncio.subprocess.Process
 
-    async def holds(self) -> frozenset[int]:
+    async def read_held_partitions(self) -> frozenset[int]:
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
         assert line, "the process ended"
         return frozenset(json.loads(line))
 
-    async def kill(self) -> None:
+    async def kill_process(self) -> None:
         self.process.kill()
         await self.process.wait()
 
 
 @asynccontextmanager
-async def other(kafka: KafkaHarness, instance: str, topic: Topic) -> AsyncIterator[Other]:
+async def start_other_instance(kafka: KafkaHarness, instance: str, topic: Topic) -> AsyncIterator[Other]:
     settings = json.dumps(dataclasses.asdict(kafka.settings))
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _MEMBER, instance, topic.name, settings, stdout=asyncio.subprocess.PIPE
@@ -71,21 +71,21 @@ async def other(kafka: KafkaHarness, instance: str, topic: Topic) -> AsyncIterat
         yield Other(process)
     finally:
         if process.returncode is None:
-            await Other(process).kill()
+            await Other(process).kill_process()
 
 
 @asynccontextmanager
-async def here(kafka: KafkaHarness, instance: str, topic: Topic) -> AsyncIterator[list[frozenset[int]]]:
+async def join_in_this_process(kafka: KafkaHarness, instance: str, topic: Topic) -> AsyncIterator[list[frozenset[int]]]:
     """An instance in this process: what it held after each assignment."""
     seen: list[frozenset[int]] = []
-    bus = await kafka.bus(instance)
-    async with bus._membership("group", topic, instance, kafka.settings.session_seconds) as turns:
+    bus = await kafka.open_bus(instance)
+    async with bus._hold_membership("group", topic, instance, kafka.settings.session_seconds) as turns:
 
-        async def note() -> None:
+        async def note_assignments() -> None:
             async for assignment in turns:
                 seen.append(assignment.partitions)  # noqa: PERF401
 
-        noting = asyncio.create_task(note())
+        noting = asyncio.create_task(note_assignments())
         try:
             yield seen
         finally:
@@ -93,10 +93,10 @@ async def here(kafka: KafkaHarness, instance: str, topic: Topic) -> AsyncIterato
 
 
 @asynccontextmanager
-async def formed(bootstrap: str, session_seconds: float) -> AsyncIterator[KafkaHarness]:
+async def form_kafka_harness(bootstrap: str, session_seconds: float) -> AsyncIterator[KafkaHarness]:
     kafka = KafkaHarness(bootstrap)
     kafka.settings = dataclasses.replace(kafka.settings, session_seconds=session_seconds)
-    await kafka.form()
+    await kafka.form_log()
     try:
         async with asyncio.timeout(DEADLINE_SECONDS):
             yield kafka
@@ -106,16 +106,19 @@ async def formed(bootstrap: str, session_seconds: float) -> AsyncIterator[KafkaH
 
 async def test_who_is_killed_and_back_within_the_session_moves_no_cluster(kafka_bootstrap: str) -> None:
     """It gets what it had, and the other one keeps what it has."""
-    async with formed(kafka_bootstrap, LONG_SESSION_SECONDS) as kafka, here(kafka, "b", CLUSTERS) as seen:
-        async with other(kafka, "a", CLUSTERS) as first:
-            while len(before := await first.holds()) != 2:
+    async with (
+        form_kafka_harness(kafka_bootstrap, LONG_SESSION_SECONDS) as kafka,
+        join_in_this_process(kafka, "b", CLUSTERS) as seen,
+    ):
+        async with start_other_instance(kafka, "a", CLUSTERS) as first:
+            while len(before := await first.read_held_partitions()) != 2:
                 pass  # Who joins first has all at first; then they share.
-            await _until(lambda: bool(seen) and not seen[-1] & before)
+            await _wait_until(lambda: bool(seen) and not seen[-1] & before)
             kept = seen[-1]
             seen.clear()
-            await first.kill()
-        async with other(kafka, "a", CLUSTERS) as again:
-            assert await again.holds() == before
+            await first.kill_process()
+        async with start_other_instance(kafka, "a", CLUSTERS) as again:
+            assert await again.read_held_partitions() == before
         assert all(held == kept for held in seen), seen
 
 
@@ -124,17 +127,20 @@ async def test_who_froze_and_wakes_takes_nothing_from_its_successor(
     kafka_bootstrap: str, frozen: str, standby: str
 ) -> None:
     """It still thinks that the turn is its own; the group knows better, whichever of the two it asks first."""
-    async with formed(kafka_bootstrap, SHORT_SESSION_SECONDS) as kafka, other(kafka, frozen, TURNS_PLANNER) as first:
-        assert await first.holds() == {0}
-        async with here(kafka, standby, TURNS_PLANNER) as seen:
-            await _until(lambda: bool(seen))
+    async with (
+        form_kafka_harness(kafka_bootstrap, SHORT_SESSION_SECONDS) as kafka,
+        start_other_instance(kafka, frozen, TURNS_PLANNER) as first,
+    ):
+        assert await first.read_held_partitions() == {0}
+        async with join_in_this_process(kafka, standby, TURNS_PLANNER) as seen:
+            await _wait_until(lambda: bool(seen))
             first.process.send_signal(signal.SIGSTOP)
-            await _until(lambda: seen[-1] == {0})
+            await _wait_until(lambda: seen[-1] == {0})
             seen.clear()
             first.process.send_signal(signal.SIGCONT)
-            while await first.holds():
+            while await first.read_held_partitions():
                 pass  # What it got while it was last awake.
-            await _until(lambda: bool(seen))
+            await _wait_until(lambda: bool(seen))
             assert all(held == {0} for held in seen), seen
 
 
@@ -143,9 +149,9 @@ async def test_who_cannot_get_over_an_answer_of_the_group_joins_again(
     kafka_bootstrap: str, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """aiokafka gives up at an answer that it does not expect, and tells nobody who fetches nothing."""
-    async with formed(kafka_bootstrap, SHORT_SESSION_SECONDS) as kafka:
-        bus = await kafka.bus("a")
-        async with bus._membership("group", CLUSTERS, "a", SHORT_SESSION_SECONDS) as turns:
+    async with form_kafka_harness(kafka_bootstrap, SHORT_SESSION_SECONDS) as kafka:
+        bus = await kafka.open_bus("a")
+        async with bus._hold_membership("group", CLUSTERS, "a", SHORT_SESSION_SECONDS) as turns:
             while not (await anext(turns)).partitions:
                 pass
             coordinator = turns.seat.consumer._coordinator if turns.seat is not None else None
@@ -159,14 +165,14 @@ async def test_who_cannot_get_over_an_answer_of_the_group_joins_again(
             if step != "_do_heartbeat":
                 coordinator.request_rejoin()
             await broken.wait()
-            async with here(kafka, "b", CLUSTERS) as seen:
+            async with join_in_this_process(kafka, "b", CLUSTERS) as seen:
                 held: frozenset[int] = frozenset()
                 while len(held) != 2:
                     held = (await anext(turns)).partitions
-                await _until(lambda: bool(seen) and not seen[-1] & held)
+                await _wait_until(lambda: bool(seen) and not seen[-1] & held)
 
 
-async def _until(holds: Callable[[], bool]) -> None:
+async def _wait_until(holds: Callable[[], bool]) -> None:
     while not holds():
         await asyncio.sleep(0.02)
 
@@ -184,8 +190,8 @@ async def test_what_was_committed_and_bears_no_mark_is_seen_by_the_next_writer(t
     child = await asyncio.to_thread(start_child, server.prepare_program(), tmp_path / "kafka.log")
     try:
         await asyncio.to_thread(child.wait_ready, server.is_ready, 60)
-        async with formed(server.bootstrap_servers, SHORT_SESSION_SECONDS) as kafka:
-            first, second = await kafka.bus("a"), await kafka.bus("b")
+        async with form_kafka_harness(server.bootstrap_servers, SHORT_SESSION_SECONDS) as kafka:
+            first, second = await kafka.open_bus("a"), await kafka.open_bus("b")
             async with first.join_standby_group("planner", "a") as turn:
                 writer = await turn.wait_for_turn()
                 await writer.write_events([ClusterLeft("before")])
@@ -208,9 +214,9 @@ async def test_who_writes_what_stays_hidden_gives_up_its_turn_and_the_next_one_s
     child = await asyncio.to_thread(start_child, server.prepare_program(), tmp_path / "kafka.log")
     try:
         await asyncio.to_thread(child.wait_ready, server.is_ready, 60)
-        async with formed(server.bootstrap_servers, SHORT_SESSION_SECONDS) as kafka:
+        async with form_kafka_harness(server.bootstrap_servers, SHORT_SESSION_SECONDS) as kafka:
             kafka.settings = dataclasses.replace(kafka.settings, hidden_seconds=1.0)
-            bus = await kafka.bus("a")
+            bus = await kafka.open_bus("a")
             async with bus.join_standby_group("planner", "a") as turn:
                 writer = await turn.wait_for_turn()
                 lost = asyncio.create_task(turn.wait_until_lost())

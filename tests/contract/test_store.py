@@ -61,7 +61,7 @@ async def test_nothing_is_also_a_number_of_keys(store: Store) -> None:
 async def test_histories_of_more_keys_than_go_in_one_round(store: Store) -> None:
     keys = [f"k{index}" for index in range(600)]
     await store.append_histories([(key, blob) for blob in (b"1", b"2") for key in keys], keep=9)
-    assert [await store.history(key, 9) for key in keys[::100]] == [[b"2", b"1"]] * 6
+    assert [await store.read_history(key, 9) for key in keys[::100]] == [[b"2", b"1"]] * 6
     await store.append_histories([], keep=9)
 
 
@@ -75,30 +75,30 @@ async def test_many_and_large_values(store: Store) -> None:
 
 async def test_history_keeps_the_newest_first(store: Store) -> None:
     await store.append_histories([("w", b"%d" % number) for number in range(5)], keep=3)
-    assert await store.history("w", 10) == [b"4", b"3", b"2"]
-    assert await store.history("w", 2) == [b"4", b"3"]
-    assert await store.history("w", 0) == []
-    assert await store.history("absent", 5) == []
+    assert await store.read_history("w", 10) == [b"4", b"3", b"2"]
+    assert await store.read_history("w", 2) == [b"4", b"3"]
+    assert await store.read_history("w", 0) == []
+    assert await store.read_history("absent", 5) == []
 
 
 async def test_the_newest_is_not_appended_again(store: Store) -> None:
     await store.append_histories([("w", blob) for blob in (b"a", b"a", b"b")], keep=9)
     await store.append_histories([("w", b"b"), ("v", b"b"), ("w", b"a")], keep=9)
-    assert (await store.history("w", 9), await store.history("v", 9)) == ([b"a", b"b", b"a"], [b"b"])
+    assert (await store.read_history("w", 9), await store.read_history("v", 9)) == ([b"a", b"b", b"a"], [b"b"])
 
 
 async def test_a_smaller_keep_cuts(store: Store) -> None:
     await store.append_histories([("w", b"%d" % number) for number in range(5)], keep=5)
     await store.append_histories([("w", b"4")], keep=1)
-    assert await store.history("w", 9) == [b"4"]
+    assert await store.read_history("w", 9) == [b"4"]
 
 
 async def test_delete_forgets_value_and_history_of_that_key_only(store: Store) -> None:
     await store.put_many({"w": b"1", "v": b"2"})
     await store.append_histories([("w", b"x"), ("v", b"y")], keep=2)
     await store.delete("w", "absent")
-    assert (await store.get("w"), await store.history("w", 2)) == (None, [])
-    assert (await store.get("v"), await store.history("v", 2)) == (b"2", [b"y"])
+    assert (await store.get("w"), await store.read_history("w", 2)) == (None, [])
+    assert (await store.get("v"), await store.read_history("v", 2)) == (b"2", [b"y"])
 
 
 async def test_a_history_ends_after_its_time_unless_something_is_added(store: Store) -> None:
@@ -108,22 +108,22 @@ async def test_a_history_ends_after_its_time_unless_something_is_added(store: St
     await store.end_histories([], 0.05)
     await store.append_histories([("v", b"y")], keep=2)
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while await store.history("w", 2):
+        while await store.read_history("w", 2):
             await asyncio.sleep(0.01)
-    assert [await store.history(key, 2) for key in ("absent", "v", "u")] == [[], [b"y"], [b"z"]]
+    assert [await store.read_history(key, 2) for key in ("absent", "v", "u")] == [[], [b"y"], [b"z"]]
     assert await store.get("w") == b"1"
     await store.append_histories([("w", b"new")], keep=2)
-    assert await store.history("w", 2) == [b"new"]
+    assert await store.read_history("w", 2) == [b"new"]
 
 
 async def test_the_marker_is_gone_after_a_flush(opened: tuple[Store, Flush]) -> None:
     store, flush = opened
-    assert await store.marker() == ""
+    assert await store.read_marker() == ""
     await store.set_marker("projected-1")
     await store.put_many({"marker": b"a key of that name is another thing"})
-    assert await store.marker() == "projected-1"
+    assert await store.read_marker() == "projected-1"
     await flush()
-    assert await store.marker() == ""
+    assert await store.read_marker() == ""
     assert await store.get("marker") is None
 
 
@@ -134,7 +134,7 @@ async def test_fleets_in_one_redis_do_not_meet(redis_url: str) -> None:
         await north.put_many({"a": b"1"})
         await north.set_marker("m")
         assert await south.get("a") is None
-        assert await south.marker() == ""
+        assert await south.read_marker() == ""
 
 
 @pytest.mark.redis
@@ -163,7 +163,7 @@ async def test_a_redis_that_does_not_answer_is_unavailable_in_time() -> None:
     port = server.sockets[0].getsockname()[1]
     settings = StoreSettings(url=f"redis://127.0.0.1:{port}/0", timeout_seconds=0.2)
     async with server, RedisStore(settings, "f") as store:
-        for call in (store.put_many({"a": b"1"}), store.history("a", 1), store.marker()):
+        for call in (store.put_many({"a": b"1"}), store.read_history("a", 1), store.read_marker()):
             with pytest.raises(StoreUnavailable):
                 async with asyncio.timeout(PATIENCE_SECONDS):
                     await call

@@ -30,10 +30,10 @@ from tests.contract.cluster_harness import (
     DOORS,
     PATIENCE_SECONDS,
     deployment,
-    kube,
-    running_pods,
-    sim_in_memory,
-    sim_over_http,
+    kube_cluster_api,
+    start_sim_in_memory,
+    start_sim_over_http,
+    wait_for_running_pods,
 )
 
 pytest_plugins = ["spillway_local.pytest_infra"]
@@ -81,8 +81,8 @@ def opened(request: pytest.FixtureRequest) -> Any:
     """Not async, because what starts the real member runs a loop of its own."""
     if request.param == "kube":
         kubeconfig = request.getfixturevalue("strict_member")
-        return lambda _: kube(kubeconfig)
-    return sim_in_memory if request.param == "sim" else sim_over_http
+        return lambda _: kube_cluster_api(kubeconfig)
+    return start_sim_in_memory if request.param == "sim" else start_sim_over_http
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ async def test_who_names_what_is_not_there_has_no_pods_until_it_is(
     """A dry run says why, the ReplicaSet says it, too, and tries again."""
     namespace = f"names-{kind.plural}"
     await strict.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    wanted = without_token(deployment(namespace, "web"))
+    wanted = with_no_token_mounted(deployment(namespace, "web"))
     wanted["spec"]["template"]["spec"][field] = "key"
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"}}
     with pytest.raises(Refused) as raised:
@@ -109,14 +109,14 @@ async def test_who_names_what_is_not_there_has_no_pods_until_it_is(
     assert raised.value.message.endswith(f"is forbidden: {why.format(namespace=namespace)}")
 
     await strict.create(DEPLOYMENTS, wanted)
-    failure = await _failure(strict, namespace)
+    failure = await _wait_for_replica_failure(strict, namespace)
     assert (failure["status"], failure["reason"]) == ("True", "FailedCreate")
     assert failure["message"].endswith(f"is forbidden: {why.format(namespace=namespace)}")
     assert await strict.list(PODS, namespace) == []
 
     metadata = {"name": "key", "namespace": namespace} if kind.namespaced else {"name": "key"}
     await strict.create(kind, {**made, "metadata": metadata})
-    assert len(await running_pods(strict, namespace, 2)) == 2
+    assert len(await wait_for_running_pods(strict, namespace, 2)) == 2
 
 
 STARTED: dict[str, tuple[Kind, str, Manifest]] = {
@@ -131,24 +131,27 @@ async def test_whose_environment_is_not_there_waits_on_its_node_until_it_is(
 ) -> None:
     namespace = f"starts-{kind.plural}"
     await strict.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    wanted = without_token(deployment(namespace, "web"))
+    wanted = with_no_token_mounted(deployment(namespace, "web"))
     wanted["spec"]["template"]["spec"]["containers"][0]["envFrom"] = [{source: {"name": "key"}}]
     await strict.create(DEPLOYMENTS, wanted)
     message = f'{made["kind"].lower()} "key" not found'
-    assert await _waiting(strict, namespace) == {"reason": "CreateContainerConfigError", "message": message}
+    assert await _wait_for_waiting_state(strict, namespace) == {
+        "reason": "CreateContainerConfigError",
+        "message": message,
+    }
     assert {pod["status"]["phase"] for pod in await strict.list(PODS, namespace)} == {"Pending"}
 
     await strict.create(kind, {**made, "metadata": {"name": "key", "namespace": namespace}})
-    assert len(await running_pods(strict, namespace, 2)) == 2
+    assert len(await wait_for_running_pods(strict, namespace, 2)) == 2
 
 
-def without_token(wanted: Manifest) -> Manifest:
+def with_no_token_mounted(wanted: Manifest) -> Manifest:
     """Its pods mount no token, nor the ConfigMap with the API server's certificate, which no controller makes here."""
     wanted["spec"]["template"]["spec"]["automountServiceAccountToken"] = False
     return wanted
 
 
-async def _waiting(api: ClusterApi, namespace: str) -> Manifest:
+async def _wait_for_waiting_state(api: ClusterApi, namespace: str) -> Manifest:
     """What the containers of both pods wait for, once they say it."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
@@ -161,7 +164,7 @@ async def _waiting(api: ClusterApi, namespace: str) -> Manifest:
             await asyncio.sleep(0.1)
 
 
-async def _failure(api: ClusterApi, namespace: str) -> Manifest:
+async def _wait_for_replica_failure(api: ClusterApi, namespace: str) -> Manifest:
     """What the ReplicaSet says of the pods that it cannot make."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:

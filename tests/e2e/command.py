@@ -29,13 +29,13 @@ class Command:
 
     async def __call__(self, *arguments: str, code: int = 0) -> str:
         """What it prints; when it fails, what it complains of."""
-        out, complaint = await self._run(arguments, code)
+        out, complaint = await self._run_command(arguments, code)
         return out if code in (0, 3) else complaint
 
-    async def json(self, *arguments: str, code: int = 0) -> Any:
-        return json.loads((await self._run((*arguments, "-o", "json"), code))[0])
+    async def run_for_json(self, *arguments: str, code: int = 0) -> Any:
+        return json.loads((await self._run_command((*arguments, "-o", "json"), code))[0])
 
-    async def _run(self, arguments: tuple[str, ...], code: int) -> tuple[str, str]:
+    async def _run_command(self, arguments: tuple[str, ...], code: int) -> tuple[str, str]:
         ended = await asyncio.to_thread(
             subprocess.run,
             (str(Path(sys.executable).parent / "spillway"), *arguments),

@@ -25,7 +25,7 @@ from spillway_local.tools import MissingTool
 from tests.contract.secured_kafka import USERS, SecuredKafka
 
 from .command import Command
-from .running import KINDS, SERVICES, Platform, opened
+from .running import KINDS, SERVICES, Platform, open_platform
 
 StackT = TypeVar("StackT", bound=Stack)
 
@@ -51,11 +51,11 @@ _HOME = (("SPILLWAY_PLANNER_HOME_AFTER_SECONDS", "3"), ("SPILLWAY_DESCHEDULER_AG
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Kafka, Redis, three simulated members and two instances of each service."""
     environment = (*STORY_ENVIRONMENT, *_HOME)
-    folder = _folder(tmp_path_factory, "sim")
+    folder = _make_run_folder(tmp_path_factory, "sim")
     reader = (sys.executable, str(Path(__file__).parent / "queue_reader.py"), str(folder))
     programs = {"queue-reader": ProgramSpec(reader, ("QUEUE", "GROUP", "RATE"))}
     options = StackOptions(folder, "sim", environment=environment, pod_programs=programs, outlives=False)
-    yield from _up(Stack(options, print))
+    yield from _run_stack(Stack(options, print))
 
 
 @pytest.fixture(scope="module")
@@ -63,8 +63,8 @@ def kube_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """The same with three real control planes; only with SPILLWAY_KUBE=1."""
     if os.environ.get("SPILLWAY_KUBE") != "1":
         pytest.skip("real control planes: set SPILLWAY_KUBE=1")
-    options = StackOptions(_folder(tmp_path_factory, "kube"), "kube", environment=_HOME, outlives=False)
-    yield from _up(Stack(options, print))
+    options = StackOptions(_make_run_folder(tmp_path_factory, "kube"), "kube", environment=_HOME, outlives=False)
+    yield from _run_stack(Stack(options, print))
 
 
 @pytest.fixture(scope="module")
@@ -73,18 +73,18 @@ def missing_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     if os.environ.get("SPILLWAY_KUBE") != "1":
         pytest.skip("real control planes: set SPILLWAY_KUBE=1")
     environment = (("SPILLWAY_PLANNER_MISSING_AFTER_SECONDS", "20"),)
-    folder = _folder(tmp_path_factory, "missing")
+    folder = _make_run_folder(tmp_path_factory, "missing")
     options = StackOptions(
         folder, "kube", fleet=missing_secret.FLEET, environment=environment, outlives=False, kubelets_ask=True
     )
-    yield from _up(Stack(options, print))
+    yield from _run_stack(Stack(options, print))
 
 
 class SecuredStack(Stack):
     """One instance of each service, which Kafka knows by the user of its role."""
 
     @property
-    def kafka(self) -> SecuredKafka:
+    def secured_kafka(self) -> SecuredKafka:
         (broker,) = self.brokers()
         assert broker.security is not None
         return SecuredKafka(broker.bootstrap_servers, broker.security)
@@ -94,7 +94,7 @@ class SecuredStack(Stack):
         return [replace(broker, security=BrokerSecurity(self.folder / "security", USERS))]
 
     def create_topics(self, of_fleet: str | None = None) -> None:
-        asyncio.run(self.kafka.form(self.folder, TopicSettings()))
+        asyncio.run(self.secured_kafka.form_log(self.folder, TopicSettings()))
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def secured_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredS
     """Only with SPILLWAY_SECURED=1: it is a second platform beside that of the session."""
     if os.environ.get("SPILLWAY_SECURED") != "1":
         pytest.skip("a platform of its own: make test-secured, or SPILLWAY_SECURED=1")
-    folder = _folder(tmp_path_factory, "secured")
+    folder = _make_run_folder(tmp_path_factory, "secured")
     users = BrokerSecurity(folder / "security", USERS)
     options = StackOptions(
         folder,
@@ -111,7 +111,7 @@ def secured_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredS
         environment_of={f"{kind}-1": users.client_environment(f"spillway-{kind}") for kind in KINDS},
         outlives=False,
     )
-    yield from _up(SecuredStack(options, print))
+    yield from _run_stack(SecuredStack(options, print))
 
 
 @pytest.fixture(params=["sim", pytest.param("kube", marks=pytest.mark.kube)])
@@ -124,14 +124,14 @@ def members(request: pytest.FixtureRequest) -> Stack:
 @pytest.fixture
 async def fleet(members: Stack) -> AsyncIterator[Platform]:
     """As platform, on each kind of members."""
-    async with _empty(members) as platform:
+    async with _open_empty_platform(members) as platform:
         yield platform
 
 
 @pytest.fixture
 async def platform(stack: Stack) -> AsyncIterator[Platform]:
     """Joined, every cluster Ready, and nothing declared: before the test and after it."""
-    async with _empty(stack) as platform:
+    async with _open_empty_platform(stack) as platform:
         yield platform
 
 
@@ -141,16 +141,16 @@ def spillway(platform: Platform, tmp_path: Path) -> Command:
 
 
 @asynccontextmanager
-async def _empty(stack: Stack) -> AsyncIterator[Platform]:
-    async with opened(stack) as platform:
+async def _open_empty_platform(stack: Stack) -> AsyncIterator[Platform]:
+    async with open_platform(stack) as platform:
         await platform.join_fleet()
-        await platform.clear()
-        await platform.nothing_counted()
+        await platform.delete_all_workloads()
+        await platform.wait_until_nothing_counted()
         yield platform
-        await platform.clear()
+        await platform.delete_all_workloads()
 
 
-def _up(stack: StackT) -> Iterator[StackT]:
+def _run_stack(stack: StackT) -> Iterator[StackT]:
     started: Addresses | None = None
     try:
         started = stack.start()
@@ -164,7 +164,7 @@ def _up(stack: StackT) -> Iterator[StackT]:
         stack.stop()
 
 
-def _folder(factory: pytest.TempPathFactory, name: str) -> Path:
+def _make_run_folder(factory: pytest.TempPathFactory, name: str) -> Path:
     """A run folder whose ports are chosen at random beforehand, so that stacks side by side do not want the same."""
     folder = factory.mktemp(name)
     ports = PortBook(folder / "ports.json")

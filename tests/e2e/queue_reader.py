@@ -35,18 +35,18 @@ class Reader(ConsumerRebalanceListener):  # type: ignore[misc]
 
     async def on_partitions_revoked(self, revoked: Collection[TopicPartition]) -> None:
         self.deals += 1
-        await self.commit()
+        await self.commit_offsets()
 
     async def on_partitions_assigned(self, assigned: Collection[TopicPartition]) -> None:
-        self.write(f"assigned {' '.join(str(one.partition) for one in sorted(assigned))}")
+        self.write_line(f"assigned {' '.join(str(one.partition) for one in sorted(assigned))}")
 
-    async def commit(self) -> None:
+    async def commit_offsets(self) -> None:
         done, self.done, self.uncommitted = self.done, {}, 0
         if done:
             with suppress(KafkaError):  # Others have the partitions already, and begin where this one committed last.
                 await self.consumer.commit(done)
 
-    async def work(self) -> None:
+    async def read_until_stopped(self) -> None:
         while True:
             found = await self.consumer.getmany(timeout_ms=IDLE_MS, max_records=1)
             deals = self.deals
@@ -54,13 +54,13 @@ class Reader(ConsumerRebalanceListener):  # type: ignore[misc]
                 await asyncio.sleep(1 / self.rate)
                 if deals != self.deals:  # Whoever has the partition now reads it.
                     break
-                self.write(f"read {record.partition} {record.offset}")
+                self.write_line(f"read {record.partition} {record.offset}")
                 self.done[place] = record.offset + 1
                 self.uncommitted += 1
             if not found or self.uncommitted >= COMMIT_EVERY:
-                await self.commit()
+                await self.commit_offsets()
 
-    def write(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
         self.ledger.write(f"{line}\n")
         self.ledger.flush()
 
@@ -81,15 +81,15 @@ async def main() -> None:
         reader = Reader(consumer, float(said["RATE"]), ledger)
         consumer.subscribe([said["QUEUE"]], listener=reader)
         await consumer.start()
-        work = asyncio.create_task(reader.work())
+        work = asyncio.create_task(reader.read_until_stopped())
         told = asyncio.create_task(ended.wait())
         await asyncio.wait({work, told}, return_when=asyncio.FIRST_COMPLETED)
         work.cancel()
         with suppress(asyncio.CancelledError):
             await work
-        await reader.commit()
+        await reader.commit_offsets()
         await consumer.stop()
-        reader.write("left")
+        reader.write_line("left")
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class NotSo(AssertionError):
     """A condition did not come true before its deadline."""
 
 
-async def until(what: str, holds: Observed, seconds: float = 60.0, so_far: Callable[[], object] = str) -> None:
+async def wait_until(what: str, holds: Observed, seconds: float = 60.0, so_far: Callable[[], object] = str) -> None:
     """Waits for a condition; what cannot be asked at this moment is asked again."""
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + seconds
@@ -95,26 +95,26 @@ class Platform:
 
     # ── What was decided ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def clusters(self) -> dict[str, ClusterReply]:
+    async def clusters_by_name(self) -> dict[str, ClusterReply]:
         reply = await self.planner.list_clusters(ListClustersRequest())
         return {cluster.cluster: cluster for cluster in reply.clusters}
 
     async def join_fleet(self) -> None:
         for member in FLEET:
             await self.planner.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
-        await self.all_ready()
+        await self.wait_until_all_ready()
 
-    async def all_ready(self, names: Collection[str] = NAMES, seconds: float = 90.0) -> None:
+    async def wait_until_all_ready(self, names: Collection[str] = NAMES, seconds: float = 90.0) -> None:
         seen: dict[str, str] = {}
 
-        async def ready() -> bool:
-            clusters = await self.clusters()
+        async def are_all_ready() -> bool:
+            clusters = await self.clusters_by_name()
             seen.update({name: f"{cluster.state} {cluster.trouble}" for name, cluster in clusters.items()})
             return all(name in clusters and clusters[name].state == "Ready" for name in names)
 
-        await until(f"{', '.join(names)} are Ready", ready, seconds, lambda: seen)
+        await wait_until(f"{', '.join(names)} are Ready", are_all_ready, seconds, lambda: seen)
 
-    async def workloads(self) -> list[WorkloadReply]:
+    async def list_workloads(self) -> list[WorkloadReply]:
         found: list[WorkloadReply] = []
         token = ""
         while True:
@@ -124,53 +124,53 @@ class Platform:
             if not token:
                 return found
 
-    async def placed(self, name: str) -> dict[str, int]:
+    async def placed_replicas_by_cluster(self, name: str) -> dict[str, int]:
         """Replicas by cluster as the planner has them; clusters without any are left out."""
         parts = (await self.planner.get(GetRequest(NAMESPACE, name))).placement.parts
         return {part.cluster: part.replicas for part in parts if part.replicas}
 
-    async def nothing_counted(self) -> None:
+    async def wait_until_nothing_counted(self) -> None:
         """Waits until the planner has heard that all are empty: a collector that begins says so a moment late."""
         rooms = {member.name: member.room for member in FLEET}
         seen: dict[str, int] = {}
 
-        async def whole() -> bool:
+        async def is_nothing_counted() -> bool:
             reply = await self.planner.capacity(CapacityRequest((deployment("room", NAMESPACE, 1),)))
             seen.update({entry.cluster: entry.certain for entry in reply.clusters if entry.cluster in rooms})
             return seen == rooms
 
-        await until("nothing that ran before is counted any more", whole, 60, lambda: seen)
+        await wait_until("nothing that ran before is counted any more", is_nothing_counted, 60, lambda: seen)
 
-    async def clear(self) -> None:
+    async def delete_all_workloads(self) -> None:
         """Deletes every workload, and waits until no member has a pod."""
 
         seen: dict[str, object] = {}
 
-        async def empty() -> bool:
-            left = await self.workloads()
+        async def are_members_empty() -> bool:
+            left = await self.list_workloads()
             keys = [(w.placement.namespace, w.placement.name) for w in left if not w.placement.deleting]
             await asyncio.gather(*(self.planner.delete(DeleteRequest(*key)) for key in keys))
-            pods = {name: len(await self.pods_of(name)) for name in NAMES}
+            pods = {name: len(await self.list_pods(name)) for name in NAMES}
             listed = {w.placement.name: [part.cluster for part in w.placement.parts] for w in left}
             seen.update(workloads=dict(list(listed.items())[:10]), pods=pods)
             return not left and not sum(pods.values())
 
-        await until("every workload is gone from every member", empty, 120, lambda: seen)
+        await wait_until("every workload is gone from every member", are_members_empty, 120, lambda: seen)
 
     # ── What runs, from the members' own APIs ───────────────────────────────────────────────────────────────────
 
-    async def pods_of(self, cluster: str, app: str = "") -> list[Mapping[str, Any]]:
+    async def list_pods(self, cluster: str, app: str = "") -> list[Mapping[str, Any]]:
         selector = f"app={app}" if app else ""
         return list(await self.members.member_api(cluster).list(PODS, NAMESPACE, label_selector=selector))
 
-    async def pods(self, cluster: str, app: str = "") -> Pods:
-        alive = [pod for pod in await self.pods_of(cluster, app) if not pod["metadata"].get("deletionTimestamp")]
+    async def pod_counts(self, cluster: str, app: str = "") -> Pods:
+        alive = [pod for pod in await self.list_pods(cluster, app) if not pod["metadata"].get("deletionTimestamp")]
         bound = tuple(pod for pod in alive if pod["spec"].get("nodeName"))
         running = sum(1 for pod in bound if pod.get("status", {}).get("phase") == "Running")
         waiting = frozenset(pod["metadata"]["uid"] for pod in alive if _is_unschedulable(pod))
         return Pods(running, len(alive) - running, bound, waiting)
 
-    async def ready(self, app: str) -> dict[str, int]:
+    async def ready_pods_by_cluster(self, app: str) -> dict[str, int]:
         """Pods that are ready, by cluster that answers; the cloud is asked first.
 
         Who goes home while this asks is counted twice, never missed.
@@ -178,27 +178,27 @@ class Platform:
         found = {}
         for name in reversed(NAMES):
             with suppress(ClusterUnreachable):
-                found[name] = sum(_is_ready(pod) for pod in await self.pods_of(name, app))
+                found[name] = sum(_is_ready(pod) for pod in await self.list_pods(name, app))
         return found
 
     @asynccontextmanager
-    async def watched(self, app: str) -> AsyncIterator[Watched]:
+    async def watch_pods_of_app(self, app: str) -> AsyncIterator[Watched]:
         """What is seen of an app's pods from when it is entered until it is left."""
-        seen = Watched(sum((await self.ready(app)).values()), {name: set() for name in NAMES})
+        seen = Watched(sum((await self.ready_pods_by_cluster(app)).values()), {name: set() for name in NAMES})
 
-        async def count() -> None:
+        async def count_ready_pods() -> None:
             while True:
-                seen.fewest_ready = min(seen.fewest_ready, sum((await self.ready(app)).values()))
+                seen.fewest_ready = min(seen.fewest_ready, sum((await self.ready_pods_by_cluster(app)).values()))
                 await asyncio.sleep(0.1)
 
-        async def collect(name: str) -> None:
+        async def collect_uids(name: str) -> None:
             async for changes in self.members.member_api(name).follow_objects(PODS, label_selector=f"app={app}"):
                 for change in changes:
                     listed = change.objects if isinstance(change, ListedObjects) else ()
                     objects = (change.object,) if isinstance(change, ObjectUpserted) else listed
                     seen.uids[name] |= {pod.metadata.uid for pod in objects}
 
-        tasks = [asyncio.create_task(task) for task in (count(), *(collect(name) for name in NAMES))]
+        tasks = [asyncio.create_task(task) for task in (count_ready_pods(), *(collect_uids(name) for name in NAMES))]
         try:
             yield seen
         finally:
@@ -208,32 +208,32 @@ class Platform:
                 if isinstance(ended, Exception):
                     raise ended
 
-    async def running(self, app: str, replicas: int, seconds: float = 90.0) -> dict[str, int]:
+    async def wait_until_running(self, app: str, replicas: int, seconds: float = 90.0) -> dict[str, int]:
         """Waits until so many pods run, as many in each cluster as were placed there, and no other is left."""
         seen: dict[str, Any] = {}
 
-        async def settled() -> bool:
-            placed = await self.placed(app)
-            found = {name: await self.pods(name, app) for name in await self.clusters()}
+        async def is_settled() -> bool:
+            placed = await self.placed_replicas_by_cluster(app)
+            found = {name: await self.pod_counts(name, app) for name in await self.clusters_by_name()}
             counts = {name: pods.running for name, pods in found.items() if pods.running}
             others = sum(pods.others for pods in found.values())
             seen.update(placed=placed, running=counts, others=others)
             return counts == placed and sum(counts.values()) == replicas and not others
 
-        await until(f"{replicas} replicas of {app} run where they were placed", settled, seconds, lambda: seen)
+        await wait_until(f"{replicas} replicas of {app} run where they were placed", is_settled, seconds, lambda: seen)
         return dict(seen["running"])
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @asynccontextmanager
-    async def log(self) -> AsyncIterator[KafkaBus]:
+    async def open_log(self) -> AsyncIterator[KafkaBus]:
         async with KafkaBus(KafkaSettings(self.stack.addresses().kafka), "", "e2e") as bus:
             yield bus
 
-    async def records(self, *topics: Topic) -> list[Record]:
+    async def read_records(self, *topics: Topic) -> list[Record]:
         """Everything readable that stands on these topics now."""
         found: list[Record] = []
-        async with self.log() as bus, bus.follow_topics(topics) as feed:
+        async with self.open_log() as bus, bus.follow_topics(topics) as feed:
             ends = await feed.end_offsets()
             async for batch in feed:
                 found += batch.records
@@ -241,77 +241,77 @@ class Platform:
                     break
         return found
 
-    async def owners(self, service: str) -> dict[str, str]:
+    async def turn_holders_by_cluster(self, service: str) -> dict[str, str]:
         """Who last claimed each cluster."""
-        records = await self.records(CLAIM_TOPIC_BY_SERVICE[service])
+        records = await self.read_records(CLAIM_TOPIC_BY_SERVICE[service])
         turns = [record.event for record in records if isinstance(record.event, TurnTaken)]
         return {turn.cluster: turn.instance for turn in turns}
 
     # ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def pid(self, name: str) -> int:
+    def pid_of_program(self, name: str) -> int:
         return self.stack.pids(name)[0]
 
-    def kill(self, name: str) -> int:
+    def kill_program(self, name: str) -> int:
         """SIGKILL; supervisor starts it again."""
-        pid = self.pid(name)
+        pid = self.pid_of_program(name)
         os.kill(pid, signal.SIGKILL)
         return pid
 
-    async def kill_for_good(self, name: str) -> None:
+    async def kill_program_for_good(self, name: str) -> None:
         """SIGKILL, and it is not started again until `start`."""
-        self.kill(name)
+        self.kill_program(name)
         await asyncio.to_thread(self.stack.supervision.stop_program, name)
 
-    async def stop(self, name: str) -> None:
+    async def stop_program(self, name: str) -> None:
         """SIGTERM, and it is not started again until `start`."""
         await asyncio.to_thread(self.stack.supervision.stop_program, name)
 
-    async def start(self, name: str) -> None:
+    async def start_program(self, name: str) -> None:
         if not self.stack.pids(name):
             await asyncio.to_thread(self.stack.supervision.start_program, name)
-        await self.is_up(name)
+        await self.wait_until_up(name)
 
-    async def is_up(self, name: str) -> None:
-        async def ready() -> bool:
-            return (await self.get(name, "/readyz"))[0] == 200
+    async def wait_until_up(self, name: str) -> None:
+        async def is_ready() -> bool:
+            return (await self.get_health_page(name, "/readyz"))[0] == 200
 
-        await until(f"{name} is ready", ready, 90)
+        await wait_until(f"{name} is ready", is_ready, 90)
 
-    async def get(self, name: str, path: str) -> tuple[int, str]:
+    async def get_health_page(self, name: str, path: str) -> tuple[int, str]:
         """Status and text of a page of a service's health port; 0 when nothing answers."""
         port = PortBook(self.stack.folder / "ports.json").port_by_name()[f"{name}-health"]
-        return await asyncio.to_thread(_get, f"http://127.0.0.1:{port}{path}")
+        return await asyncio.to_thread(_get_url, f"http://127.0.0.1:{port}{path}")
 
-    async def counted(self, metric: str) -> float:
+    async def counter_value(self, metric: str) -> float:
         """A counter with its labels, as both planners together have it."""
-        pages = [await self.get(name, "/metrics") for name in ("planner-1", "planner-2")]
+        pages = [await self.get_health_page(name, "/metrics") for name in ("planner-1", "planner-2")]
         lines = [line for _, text in pages for line in text.splitlines() if line.startswith(f"{metric} ")]
         return sum(float(line.rpartition(" ")[2]) for line in lines)
 
     async def active_planner(self) -> str:
-        return await self.active("planner")
+        return await self.active_instance("planner")
 
-    async def active(self, kind: str) -> str:
+    async def active_instance(self, kind: str) -> str:
         """The instance of planner or hpa whose turn it is."""
         found: list[str] = []
 
-        async def known() -> bool:
+        async def is_known() -> bool:
             for name in (f"{kind}-1", f"{kind}-2"):
-                _, text = await self.get(name, "/metrics")
+                _, text = await self.get_health_page(name, "/metrics")
                 if f"\nspillway_{kind}_active 1.0" in text:
                     found.append(name)
             return bool(found)
 
-        await until(f"a {kind} is active", known)
+        await wait_until(f"a {kind} is active", is_known)
         return found[0]
 
-    def endpoint(self, planner: str) -> str:
+    def endpoint_of_planner(self, planner: str) -> str:
         return self.stack.addresses().planners[int(planner.rpartition("-")[2]) - 1]
 
     # ── Faults of simulated members ─────────────────────────────────────────────────────────────────────────────
 
-    def sim(self, cluster: str, door: str, **body: object) -> None:
+    def post_to_simulated_member(self, cluster: str, door: str, **body: object) -> None:
         """Posts to a simulated member's door for tests: faults, expire-history, drop-watches."""
         config = json.loads((self.stack.credentials / f"{cluster}.kubeconfig").read_text())
         request = urllib.request.Request(
@@ -322,14 +322,14 @@ class Platform:
         with urllib.request.urlopen(request, timeout=10):
             pass
 
-    def redis(self, *command: str) -> str:
+    def run_redis_command(self, *command: str) -> str:
         port = self.stack.addresses().redis.rpartition(":")[2].partition("/")[0]
         asked = ["redis-cli", "-p", port, *command]
         return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
 
 
 @asynccontextmanager
-async def opened(stack: Stack) -> AsyncIterator[Platform]:
+async def open_platform(stack: Stack) -> AsyncIterator[Platform]:
     members = StackMembers(stack)
     addresses = stack.addresses()
     async with (
@@ -354,7 +354,7 @@ def _is_unschedulable(pod: Mapping[str, Any]) -> bool:
     return any(entry["type"] == "PodScheduled" and entry["status"] == "False" for entry in conditions)
 
 
-def _get(url: str) -> tuple[int, str]:
+def _get_url(url: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             return int(answer.status), str(answer.read().decode())

@@ -20,7 +20,7 @@ from spillway.kubernetes.objects import PODS
 from spillway_local.fleet_plan import deployment
 
 from .queue_reader import COMMIT_EVERY
-from .running import NAMES, NAMESPACE, Platform, until
+from .running import NAMES, NAMESPACE, Platform, wait_until
 
 # It is the first of the session: its time holds the start of the platform, too.
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(480)]
@@ -34,7 +34,7 @@ DOWN_SECONDS = 150
 """What comes is looked at for two minutes: on a machine that stalls, a burst is taken for arrivals until then."""
 
 
-def scaled_object(brokers: str) -> dict[str, Any]:
+def make_scaled_object(brokers: str) -> dict[str, Any]:
     """KEDA's way: a replica for each ten records that wait."""
     trigger = {"lagThreshold": "10", "offsetResetPolicy": "earliest"}
     return {
@@ -45,14 +45,20 @@ def scaled_object(brokers: str) -> dict[str, Any]:
             "scaleTargetRef": {"name": READER},
             "pollingInterval": 1,
             "cooldownPeriod": 3,
-            "triggers": [{"type": "kafka", "metadata": trigger | queue_of(brokers)}],
+            "triggers": [{"type": "kafka", "metadata": trigger | queue_fields(brokers)}],
         },
     }
 
 
-def drained_in_time(brokers: str) -> dict[str, Any]:
+def policy_to_drain_in_time(brokers: str) -> dict[str, Any]:
     """Ours: as many as read what waits in time."""
-    drain = {"within": "11s", "recordsPerSecond": RATE, "startUp": "3s", "rebalance": "1s", "kafka": queue_of(brokers)}
+    drain = {
+        "within": "11s",
+        "recordsPerSecond": RATE,
+        "startUp": "3s",
+        "rebalance": "1s",
+        "kafka": queue_fields(brokers),
+    }
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": READER}
     return {
         "apiVersion": "spillway.io/v1",
@@ -62,11 +68,11 @@ def drained_in_time(brokers: str) -> dict[str, Any]:
     }
 
 
-def queue_of(brokers: str) -> dict[str, str]:
+def queue_fields(brokers: str) -> dict[str, str]:
     return {"bootstrapServers": brokers, "consumerGroup": READER, "topic": QUEUE}
 
 
-def readers() -> str:
+def manifest_of_readers() -> str:
     """So large that two fit a large node of own-2, none one of own-1, and one a node of the cloud."""
     manifest = json.loads(deployment(READER, NAMESPACE, 0, cpu="7"))
     template = manifest["spec"]["template"]
@@ -84,7 +90,7 @@ class Group:
     producer: AIOKafkaProducer
     folder: Path
 
-    async def produce(self, records: int) -> None:
+    async def produce_records(self, records: int) -> None:
         sent = [
             await self.producer.send(QUEUE, b"work", partition=partition)
             for _ in range(records)
@@ -92,19 +98,19 @@ class Group:
         ]
         await asyncio.gather(*sent)
 
-    async def committed(self) -> int:
+    async def committed_record_count(self) -> int:
         """Records of all partitions, from the group's own offsets."""
         offsets = await self.admin.list_consumer_group_offsets(READER)
         places = (TopicPartition(QUEUE, partition) for partition in range(PARTITIONS))
         return sum(max(0, offsets[place].offset) for place in places if place in offsets)
 
-    def ledgers(self) -> dict[str, list[str]]:
+    def lines_by_reader(self) -> dict[str, list[str]]:
         """Lines of each reader, by `cluster.pod`."""
         return {path.name: path.read_text().splitlines() for path in self.folder.glob(f"*.{READER}-*")}
 
 
 @asynccontextmanager
-async def group(platform: Platform) -> AsyncIterator[Group]:
+async def open_consumer_group(platform: Platform) -> AsyncIterator[Group]:
     kafka = platform.stack.addresses().kafka
     admin, producer = AIOKafkaAdminClient(bootstrap_servers=kafka), AIOKafkaProducer(bootstrap_servers=kafka)
     await admin.start()
@@ -120,11 +126,11 @@ async def group(platform: Platform) -> AsyncIterator[Group]:
 async def lose_a_reader_at_work(platform: Platform, found: Group, written: int) -> None:
     """Deletes a pod while the group reads; its reader hands over what it has, and another takes its place."""
 
-    async def at_work() -> bool:
-        return 0 < await found.committed() < written
+    async def is_at_work() -> bool:
+        return 0 < await found.committed_record_count() < written
 
-    await until("the group reads", at_work, 60, found.ledgers)
-    pod = next(iter(await platform.pods_of("cloud-1", READER)))
+    await wait_until("the group reads", is_at_work, 60, found.lines_by_reader)
+    pod = next(iter(await platform.list_pods("cloud-1", READER)))
     await platform.members.member_api("cloud-1").delete(
         PODS, NAMESPACE, pod["metadata"]["name"], uid=pod["metadata"]["uid"]
     )
@@ -138,40 +144,40 @@ async def test_readers_of_a_real_queue_come_from_none_drain_it_and_go_twice(plat
     """
     kafka, written = platform.stack.addresses().kafka, 0
     await platform.planner.apply(ApplyRequest((deployment("filler", NAMESPACE, 4, cpu="16"),)))
-    await platform.planner.apply(ApplyRequest((readers(),)))
-    await platform.running("filler", 4)
+    await platform.planner.apply(ApplyRequest((manifest_of_readers(),)))
+    await platform.wait_until_running("filler", 4)
 
-    async def own_has_room() -> bool:
+    async def has_own_room() -> bool:
         """As the planner knows it: else they go to the cloud first, and come home later."""
-        reply = await platform.planner.capacity(CapacityRequest((readers(),)))
+        reply = await platform.planner.capacity(CapacityRequest((manifest_of_readers(),)))
         return next(entry.certain for entry in reply.clusters if entry.cluster == "own-2") == 4
 
-    async with group(platform) as found:
-        for policy, records in zip((scaled_object(kafka), drained_in_time(kafka)), BURSTS, strict=True):
-            await until("own-2 has room for four", own_has_room, 60)
+    async with open_consumer_group(platform) as found:
+        for policy, records in zip((make_scaled_object(kafka), policy_to_drain_in_time(kafka)), BURSTS, strict=True):
+            await wait_until("own-2 has room for four", has_own_room, 60)
             request = DeclarePolicyRequest(yaml.safe_dump(policy))
             assert (await platform.scaling.declare_policy(request)).changed
-            await found.produce(records)
+            await found.produce_records(records)
             written += PARTITIONS * records
-            running = await platform.running(READER, PARTITIONS)
+            running = await platform.wait_until_running(READER, PARTITIONS)
             assert running == {"own-2": 4, "cloud-1": 2}
             if policy["kind"] == "ScaledObject":
                 told = await platform.scaling.explain_policy(ExplainPolicyRequest(NAMESPACE, READER))
                 assert told.metrics[0].detail.endswith(f"in {PARTITIONS} partitions")
                 await lose_a_reader_at_work(platform, found, written)
 
-            async def drained() -> bool:
-                return await found.committed() == written  # noqa: B023
+            async def is_drained() -> bool:
+                return await found.committed_record_count() == written  # noqa: B023
 
-            await until(f"the group has committed {written} records", drained, 60, found.ledgers)
-            await platform.running(READER, 0, DOWN_SECONDS)
+            await wait_until(f"the group has committed {written} records", is_drained, 60, found.lines_by_reader)
+            await platform.wait_until_running(READER, 0, DOWN_SECONDS)
             await platform.scaling.delete_policy(DeletePolicyRequest(NAMESPACE, READER))
-        check_ledgers(found.ledgers(), written)
+        check_ledgers(found.lines_by_reader(), written)
 
-        async def all_gone() -> bool:
-            return not [pod for name in NAMES for pod in await platform.pods_of(name, READER)]
+        async def are_all_gone() -> bool:
+            return not [pod for name in NAMES for pod in await platform.list_pods(name, READER)]
 
-        await until("no reader's pod is left", all_gone, 30)
+        await wait_until("no reader's pod is left", are_all_gone, 30)
 
 
 def check_ledgers(ledgers: dict[str, list[str]], written: int) -> None:

@@ -14,12 +14,12 @@ from spillway_local.member_nodes import MemberNodes
 from spillway_local.members import MemberSpec, sim_member_program
 from spillway_local.ports import session_port
 
-from .running import NAMES, NAMESPACE, Platform, until
+from .running import NAMES, NAMESPACE, Platform, wait_until
 
 SLOW_SECONDS = 20.0
 
 
-def _spread(manifest: str) -> str:
+def _with_spread(manifest: str) -> str:
     """The same, at most one more on a node than on another."""
     parsed = json.loads(manifest)
     constraint = {
@@ -36,21 +36,21 @@ SHAPES = (
     deployment("web", NAMESPACE, 1),
     deployment("small", NAMESPACE, 1, "130m", "3Gi"),
     deployment("large", NAMESPACE, 1, "7", "1Gi"),
-    _spread(deployment("spread", NAMESPACE, 1, "250m")),
+    _with_spread(deployment("spread", NAMESPACE, 1, "250m")),
 )
 
 
-def _garbage(_: str) -> str:
+def _as_garbage(_: str) -> str:
     return "\x00 not a kubeconfig: ["
 
 
-def _expired(text: str) -> str:
+def _with_expired_token(text: str) -> str:
     config = json.loads(text)
     config["users"][0]["user"]["token"] = "expired"
     return json.dumps(config)
 
 
-def _closed(text: str) -> str:
+def _with_closed_server(text: str) -> str:
     config = json.loads(text)
     config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:1"
     return json.dumps(config)
@@ -60,38 +60,38 @@ def _closed(text: str) -> str:
 async def test_capacity_of_the_others_is_the_same_to_the_last_bit(platform: Platform, fault: str) -> None:
     """From when own-2's API fails until that is known no answer of the others differs, nor any once it is back."""
     await platform.planner.apply(ApplyRequest((deployment("web", NAMESPACE, 60),)))
-    await platform.running("web", 60)
+    await platform.wait_until_running("web", 60)
     before: dict[str, list[ClusterInput]] = {}
     asked = 0
 
     async def nothing_is_promised() -> bool:
-        before.update(await _capacity(platform))
+        before.update(await _capacity_by_cluster(platform))
         return not any(entry.reserved for entries in before.values() for entry in entries)
 
     async def others_differ_not_and_it_is_known() -> bool:
         nonlocal asked
-        found = await _capacity(platform)
+        found = await _capacity_by_cluster(platform)
         assert {**found, "own-2": before["own-2"]} == before
         asked += 1
-        return (await platform.clusters())["own-2"].state != "Ready"
+        return (await platform.clusters_by_name())["own-2"].state != "Ready"
 
-    await until("all that was promised is bound", nothing_is_promised)
+    await wait_until("all that was promised is bound", nothing_is_promised)
     try:
         await _break_own_2(platform, fault)
-        await until("own-2 is known to fail", others_differ_not_and_it_is_known, 90)
+        await wait_until("own-2 is known to fail", others_differ_not_and_it_is_known, 90)
     finally:
         await _mend_own_2(platform, fault)
-    await platform.all_ready()
-    assert await _capacity(platform) == before
+    await platform.wait_until_all_ready()
+    assert await _capacity_by_cluster(platform) == before
     print(f"{asked} answers for {len(SHAPES)} shapes each, while own-2 {fault}")
 
 
 @pytest.mark.parametrize(
     ("name", "spoil", "reason"),
     [
-        ("garbage", _garbage, "expected a kubeconfig in YAML or JSON"),
-        ("expired", _expired, "unauthorized"),
-        ("closed", _closed, "connection"),
+        ("garbage", _as_garbage, "expected a kubeconfig in YAML or JSON"),
+        ("expired", _with_expired_token, "unauthorized"),
+        ("closed", _with_closed_server, "connection"),
     ],
 )
 async def test_bad_credentials(platform: Platform, name: str, spoil: Callable[[str], str], reason: str) -> None:
@@ -105,45 +105,45 @@ async def test_bad_credentials(platform: Platform, name: str, spoil: Callable[[s
     async def has_file() -> bool:
         return file.exists()
 
-    await until(f"{spec.name} wrote its credentials", has_file)
+    await wait_until(f"{spec.name} wrote its credentials", has_file)
     right = file.read_text()
     file.write_text(spoil(right))
     await platform.planner.join_cluster(JoinClusterRequest(spec.name, spec.name, tier="bad"))
-    await _unreachable(platform, spec.name, reason)
-    await _others_place(platform, name, NAMES)
+    await _wait_until_unreachable(platform, spec.name, reason)
+    await _assert_others_place(platform, name, NAMES)
     file.write_text(right)
-    await platform.all_ready((spec.name,))
+    await platform.wait_until_all_ready((spec.name,))
 
 
 async def test_an_api_server_that_stalls_in_the_middle_of_a_list(platform: Platform) -> None:
     """A Ready cluster's API goes wrong: Unreachable with the reason, the others place; afterwards it is Ready again."""
     try:
-        platform.sim("own-2", "faults", stall_list=True)
-        platform.sim("own-2", "expire-history")
-        await _unreachable(platform, "own-2", "timeout")
-        await _others_place(platform, "stalls", ("own-1", "cloud-1"))
+        platform.post_to_simulated_member("own-2", "faults", stall_list=True)
+        platform.post_to_simulated_member("own-2", "expire-history")
+        await _wait_until_unreachable(platform, "own-2", "timeout")
+        await _assert_others_place(platform, "stalls", ("own-1", "cloud-1"))
     finally:
-        platform.sim("own-2", "faults", stall_list=False)
-    await platform.all_ready()
-    await platform.running("stalls", 10)
+        platform.post_to_simulated_member("own-2", "faults", stall_list=False)
+    await platform.wait_until_all_ready()
+    await platform.wait_until_running("stalls", 10)
 
 
 async def _break_own_2(platform: Platform, fault: str) -> None:
     if fault == "frozen":
         await platform.members.silence_member("own-2")
     else:
-        platform.sim("own-2", "faults", latency_seconds=SLOW_SECONDS)
-        platform.sim("own-2", "drop-watches")
+        platform.post_to_simulated_member("own-2", "faults", latency_seconds=SLOW_SECONDS)
+        platform.post_to_simulated_member("own-2", "drop-watches")
 
 
 async def _mend_own_2(platform: Platform, fault: str) -> None:
     if fault == "frozen":
         await platform.members.wake_member("own-2")
     else:
-        platform.sim("own-2", "faults", latency_seconds=0.0)
+        platform.post_to_simulated_member("own-2", "faults", latency_seconds=0.0)
 
 
-async def _capacity(platform: Platform) -> dict[str, list[ClusterInput]]:
+async def _capacity_by_cluster(platform: Platform) -> dict[str, list[ClusterInput]]:
     """By cluster, all that is answered for each shape but how old it is."""
     found: dict[str, list[ClusterInput]] = {}
     for shape in SHAPES:
@@ -152,29 +152,29 @@ async def _capacity(platform: Platform) -> dict[str, list[ClusterInput]]:
     return found
 
 
-async def _unreachable(platform: Platform, cluster: str, reason: str) -> None:
+async def _wait_until_unreachable(platform: Platform, cluster: str, reason: str) -> None:
     seen: list[str] = []
 
-    async def said() -> bool:
-        status = (await platform.clusters())[cluster]
+    async def is_said() -> bool:
+        status = (await platform.clusters_by_name())[cluster]
         seen[:] = [status.state, status.trouble]
         return status.state == "Unreachable" and reason in status.trouble
 
-    await until(f"{cluster} is Unreachable: {reason}", said, 90, lambda: seen)
+    await wait_until(f"{cluster} is Unreachable: {reason}", is_said, 90, lambda: seen)
     print(f"{cluster}: {seen}")
 
 
-async def _others_place(platform: Platform, name: str, others: tuple[str, ...]) -> None:
-    clusters = await platform.clusters()
+async def _assert_others_place(platform: Platform, name: str, others: tuple[str, ...]) -> None:
+    clusters = await platform.clusters_by_name()
     assert {other: clusters[other].state for other in others} == dict.fromkeys(others, "Ready")
     selected = {"tiers": [{"name": "others", "clusters": {"names": list(others)}}]}
     policy = {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": selected}
     await platform.planner.apply(ApplyRequest((deployment(name, NAMESPACE, 10), json.dumps(policy))))
     running = 0
 
-    async def run() -> bool:
+    async def are_running() -> bool:
         nonlocal running
-        running = sum([(await platform.pods(other, name)).running for other in others])
+        running = sum([(await platform.pod_counts(other, name)).running for other in others])
         return running == 10
 
-    await until(f"10 replicas of {name} run elsewhere", run, 60, lambda: running)
+    await wait_until(f"10 replicas of {name} run elsewhere", are_running, 60, lambda: running)

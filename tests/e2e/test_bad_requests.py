@@ -13,7 +13,7 @@ async def test_apply(platform: Platform) -> None:
     with pytest.raises(RequestError, match=r"Deployment\.spec\.replicas: -1") as refused:
         await platform.planner.apply(ApplyRequest((deployment("bad", NAMESPACE, -1),)))
     assert refused.value.code == "INVALID_ARGUMENT"
-    assert await platform.workloads() == []
+    assert await platform.list_workloads() == []
 
 
 async def test_two_clusters_of_one_name(platform: Platform) -> None:

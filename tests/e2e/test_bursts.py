@@ -13,7 +13,7 @@ from spillway.clusters.api import ClusterUnreachable
 from spillway.kubernetes.objects import NODES
 from spillway_local.fleet_plan import deployment
 
-from .running import NAMES, NAMESPACE, Platform, until
+from .running import NAMES, NAMESPACE, Platform, wait_until
 
 CALLS = 200
 REFUSE = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
@@ -31,15 +31,15 @@ class Burst:
 async def test_two_bursts_beyond_the_room_leave_nothing_pending(fleet: Platform) -> None:
     """Afterwards no pod pends, what runs is what was placed, no node is overfull, every refusal and wait has a text."""
     pended: set[str] = set()
-    watching = asyncio.create_task(_collect_pended(fleet, pended))
-    bursts = await asyncio.gather(_burst(fleet, "red", 11), _burst(fleet, "blue", 23))
-    await _filled(fleet)
-    running = await _settled(fleet)
+    watching = asyncio.create_task(_collect_unschedulable_pods(fleet, pended))
+    bursts = await asyncio.gather(_make_burst(fleet, "red", 11), _make_burst(fleet, "blue", 23))
+    await _wait_until_filled(fleet)
+    running = await _wait_until_settled(fleet)
     watching.cancel()
 
     replies = [reply for burst in bursts for reply in burst.placed.values()]
     refused = [error for burst in bursts for error in burst.refused.values()]
-    workloads = await fleet.workloads()
+    workloads = await fleet.list_workloads()
     waiting = [workload.placement for workload in workloads if workload.placement.unplaced]
     asked = sum(workload.placement.replicas for workload in workloads)
     print(
@@ -61,14 +61,14 @@ async def test_two_bursts_beyond_the_room_leave_nothing_pending(fleet: Platform)
     assert nowhere
     assert all("fits no node" in text and all(name in text for name in NAMES) for text in nowhere)
     for name in NAMES:
-        await _within_capacity(fleet, name)
+        await _assert_within_capacity(fleet, name)
 
 
-async def _burst(fleet: Platform, color: str, seed: int) -> Burst:
+async def _make_burst(fleet: Platform, color: str, seed: int) -> Burst:
     """So many calls at once; a tenth would rather be refused than wait, a few fit no node anywhere."""
     random, burst = Random(seed), Burst()
 
-    async def ask(name: str, manifests: tuple[str, ...]) -> None:
+    async def ask_to_place(name: str, manifests: tuple[str, ...]) -> None:
         try:
             burst.placed[name] = await fleet.planner.apply(ApplyRequest(manifests))
         except RequestError as error:
@@ -81,17 +81,17 @@ async def _burst(fleet: Platform, color: str, seed: int) -> Burst:
         name = f"{color}-{number}"
         manifest = deployment(name, NAMESPACE, random.randint(1, 4), cpu, memory)
         SHAPES[name] = (cpu, memory)
-        calls.append(ask(name, (manifest, REFUSE) if number % 10 == 3 else (manifest,)))
+        calls.append(ask_to_place(name, (manifest, REFUSE) if number % 10 == 3 else (manifest,)))
     await asyncio.gather(*calls)
     return burst
 
 
-async def _filled(fleet: Platform) -> None:
+async def _wait_until_filled(fleet: Platform) -> None:
     """Nothing waits that would find room, and each wait says so."""
     room: dict[str, object] = {}
 
-    async def full() -> bool:
-        waiting = [w.placement for w in await fleet.workloads() if w.placement.unplaced]
+    async def is_full() -> bool:
+        waiting = [w.placement for w in await fleet.list_workloads() if w.placement.unplaced]
         shapes = {SHAPES[placement.name] for placement in waiting}
         room.clear()
         other = {placement.waiting_for for placement in waiting if "room (" not in placement.waiting_for}
@@ -103,46 +103,46 @@ async def _filled(fleet: Platform) -> None:
             room[f"{cpu} {memory}"] = sum(entry.certain for entry in reply.clusters)
         return bool(room) and not any(room.values())
 
-    await until("what waits has no room", full, 300, lambda: room)
+    await wait_until("what waits has no room", is_full, 300, lambda: room)
 
 
-async def _settled(fleet: Platform) -> dict[str, int]:
+async def _wait_until_settled(fleet: Platform) -> dict[str, int]:
     """Running pods by cluster, once they are those that were placed and no other is left."""
     seen: dict[str, object] = {}
     counts: dict[str, int] = {}
 
-    async def as_placed() -> bool:
+    async def is_as_placed() -> bool:
         placed = Counter(dict.fromkeys(NAMES, 0))
-        for workload in await fleet.workloads():
+        for workload in await fleet.list_workloads():
             placed.update({part.cluster: part.replicas for part in workload.placement.parts})
-        found = {name: await fleet.pods(name) for name in NAMES}
+        found = {name: await fleet.pod_counts(name) for name in NAMES}
         counts.update({name: pods.running for name, pods in found.items()})
         others = sum(pods.others for pods in found.values())
         seen.update(placed=dict(placed), running=dict(counts), others=others)
         return counts == dict(placed) and not others
 
-    await until("what runs is what was placed, and nothing pends", as_placed, 300, lambda: seen)
+    await wait_until("what runs is what was placed, and nothing pends", is_as_placed, 300, lambda: seen)
     return counts
 
 
-async def _collect_pended(fleet: Platform, pended: set[str]) -> None:
+async def _collect_unschedulable_pods(fleet: Platform, pended: set[str]) -> None:
     while True:
         for name in NAMES:
             with suppress(ClusterUnreachable):
-                pended |= (await fleet.pods(name)).unschedulable
+                pended |= (await fleet.pod_counts(name)).unschedulable
         await asyncio.sleep(0.5)
 
 
-async def _within_capacity(fleet: Platform, cluster: str) -> None:
+async def _assert_within_capacity(fleet: Platform, cluster: str) -> None:
     """No node holds more CPU than it has, from the cluster's own words."""
     used: Counter[str] = Counter()
-    for pod in (await fleet.pods(cluster)).bound:
+    for pod in (await fleet.pod_counts(cluster)).bound:
         (container,) = pod["spec"]["containers"]
         used[pod["spec"]["nodeName"]] += CPU_MILLIS[container["resources"]["requests"]["cpu"]]
     nodes = await fleet.members.member_api(cluster).list(NODES)
-    room = {node["metadata"]["name"]: _millis(node["status"]["allocatable"]["cpu"]) for node in nodes}
+    room = {node["metadata"]["name"]: _cpu_millis(node["status"]["allocatable"]["cpu"]) for node in nodes}
     assert {name: (cpu, room[name]) for name, cpu in used.items() if cpu > room[name]} == {}
 
 
-def _millis(cpu: str) -> int:
+def _cpu_millis(cpu: str) -> int:
     return int(cpu[:-1]) if cpu.endswith("m") else 1000 * int(cpu)

@@ -5,19 +5,21 @@ from pathlib import Path
 from typing import Any
 
 from .command import Command
-from .running import Platform, until
+from .running import Platform, wait_until
 
 TRIAL = "copies"
 """One broker keeps one copy, which the doctor warns of. How full this machine's disk is, is not the platform's."""
 
 
-async def _not_ok(spillway: Command, code: int) -> dict[str, str]:
-    found: list[dict[str, Any]] = await spillway.json("doctor", code=code)
+async def _outcomes_not_ok(spillway: Command, code: int) -> dict[str, str]:
+    found: list[dict[str, Any]] = await spillway.run_for_json("doctor", code=code)
     assert len(found) > 30
-    return {check["name"]: check["outcome"] for check in found if check["outcome"] != "ok" and not _of_others(check)}
+    return {
+        check["name"]: check["outcome"] for check in found if check["outcome"] != "ok" and not _is_about_others(check)
+    }
 
 
-def _of_others(check: dict[str, Any]) -> bool:
+def _is_about_others(check: dict[str, Any]) -> bool:
     """Of this machine, or of what other tests wrote that no service can read."""
     return check["name"].startswith("disk of") or check["text"].startswith("could not read records since it began")
 
@@ -26,29 +28,29 @@ async def test_what_is_broken_is_named(platform: Platform, spillway: Command) ->
     """A platform that is well; a cluster that is silent; a standby that is down; a frozen fleet."""
     (spillway.folder / "run").mkdir()
     shutil.copy(platform.stack.folder / "addresses.json", spillway.folder / "run")
-    assert await _not_ok(spillway, 0) == {TRIAL: "warning"}
+    assert await _outcomes_not_ok(spillway, 0) == {TRIAL: "warning"}
 
     platform.stack.silence_member("own-2")
     try:
 
-        async def lost() -> bool:
-            return (await platform.clusters())["own-2"].state != "Ready"
+        async def is_lost() -> bool:
+            return (await platform.clusters_by_name())["own-2"].state != "Ready"
 
-        await until("own-2 is not Ready", lost)
-        found = await _not_ok(spillway, 1)
+        await wait_until("own-2 is not Ready", is_lost)
+        found = await _outcomes_not_ok(spillway, 1)
         assert found == {TRIAL: "warning", "cluster own-2": "failed", "credential own-2": "failed"}
     finally:
         platform.stack.wake_member("own-2")
-    await platform.all_ready()
+    await platform.wait_until_all_ready()
 
     down = "planner-2" if await platform.active_planner() == "planner-1" else "planner-1"
-    await platform.stop(down)
+    await platform.stop_program(down)
     await spillway("freeze", "--reason", "audit")
     try:
-        found = await _not_ok(spillway, 1)
+        found = await _outcomes_not_ok(spillway, 1)
     finally:
         await spillway("unfreeze")
-        await platform.start(down)
+        await platform.start_program(down)
     endpoint = next(name for name in found if name.startswith("planner "))
     assert endpoint.removeprefix("planner ") in platform.stack.addresses().planners
     expected = {TRIAL: "warning", endpoint: "failed", f"process {down}": "failed", "brake fleet": "warning"}

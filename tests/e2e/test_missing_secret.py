@@ -16,8 +16,8 @@ from missing_secret import (
     NAMESPACE,
     NEIGHBOUR,
     SECRET,
-    joined,
-    told,
+    ask_neighbour_room,
+    joined_planner,
 )
 
 from spillway.api import ApplyRequest, DeleteRequest, GetRequest
@@ -26,7 +26,7 @@ from spillway.model import ObjectReference
 from spillway_local.stack import Stack
 
 from .command import Command
-from .running import Platform, opened, until
+from .running import Platform, open_platform, wait_until
 
 pytestmark = [
     pytest.mark.kube,
@@ -42,7 +42,7 @@ LOOKS_AFTER = 45
 
 @pytest.fixture
 async def missing(missing_stack: Stack) -> AsyncIterator[Platform]:
-    async with joined(missing_stack), opened(missing_stack) as platform:
+    async with joined_planner(missing_stack), open_platform(missing_stack) as platform:
         yield platform
 
 
@@ -52,25 +52,27 @@ async def test_a_missing_secret_takes_a_neighbours_room_for_a_while_and_is_named
     spillway = Command(missing, tmp_path)
     reply = await missing.planner.apply(ApplyRequest((MANIFEST.read_text(),)))
     assert (reply.placed, reply.unplaced) == (80, 0)
-    assert sum(room for _, room in (await told(missing.planner)).rooms) == 160, "it reserves what it is to run"
+    assert sum(room for _, room in (await ask_neighbour_room(missing.planner)).rooms) == 160, (
+        "it reserves what it is to run"
+    )
 
-    seen = [await told(missing.planner)]
+    seen = [await ask_neighbour_room(missing.planner)]
     async with asyncio.timeout(120):
         while seen[-1] != EMPTY:
             await asyncio.sleep(1)
-            seen.append(await told(missing.planner))
-    assert all(look.cloud == 160 and look.placed == ASKED for look in seen), "once, and where it was placed"
+            seen.append(await ask_neighbour_room(missing.planner))
+    assert all(look.certain_in_cloud == 160 and look.placed == ASKED for look in seen), "once, and where it was placed"
     for _ in range(LOOKS_AFTER):
         await asyncio.sleep(1)
-        assert await told(missing.planner) == EMPTY
+        assert await ask_neighbour_room(missing.planner) == EMPTY
 
-    await _is_named(missing, spillway)
-    await _neighbour_runs(missing)
-    await _runs_where_the_secret_is(missing)
-    await _restarts_without_it(missing)
+    await _assert_secret_is_named(missing, spillway)
+    await _run_neighbour(missing)
+    await _run_where_the_secret_is(missing)
+    await _restart_without_secret(missing)
 
 
-async def _is_named(platform: Platform, spillway: Command) -> None:
+async def _assert_secret_is_named(platform: Platform, spillway: Command) -> None:
     """With its kind, namespace and name, and the clusters: to who asks for the workload, explains it, or waits."""
     reply = await platform.planner.get(GetRequest(NAMESPACE, NAME))
     assert (reply.placement.placed, reply.placement.unplaced) == (0, 80)
@@ -81,7 +83,7 @@ async def _is_named(platform: Platform, spillway: Command) -> None:
     assert {status.missing for status in reply.statuses} == {(LACKED,)}
     assert {part.missing for part in reply.placement.parts} == {(LACKED,)}
 
-    explained = await spillway.json("explain", NAME, "-n", NAMESPACE)
+    explained = await spillway.run_for_json("explain", NAME, "-n", NAMESPACE)
     told_of = {cluster["cluster"]: cluster["bound"] for cluster in explained["clusters"]}
     assert told_of == dict.fromkeys(CLUSTERS, "DependencyMissing")
 
@@ -90,35 +92,37 @@ async def _is_named(platform: Platform, spillway: Command) -> None:
 
     (spillway.folder / "run").mkdir()
     shutil.copy(platform.stack.folder / "addresses.json", spillway.folder / "run")
-    found: list[dict[str, Any]] = await spillway.json("doctor", code=1)
+    found: list[dict[str, Any]] = await spillway.run_for_json("doctor", code=1)
     checks = {check["name"]: check for check in found if check["name"].startswith("workload ")}
     said = [check["text"] for name, check in checks.items() if " in " in name and check["outcome"] == "failed"]
     assert said == [f"DependencyMissing: missing: Secret {NAMESPACE}/{SECRET}"] * len(reply.statuses)
 
 
-async def _neighbour_runs(platform: Platform) -> None:
+async def _run_neighbour(platform: Platform) -> None:
     """Where there is room, and goes again."""
     await platform.planner.apply(ApplyRequest(NEIGHBOUR))
-    await until("the neighbour runs", lambda: _run(platform, "shop", {"own-1": 40, "own-2": 40, "cloud-1": 40}))
+    await wait_until(
+        "the neighbour runs", lambda: _are_running(platform, "shop", {"own-1": 40, "own-2": 40, "cloud-1": 40})
+    )
     await platform.planner.delete(DeleteRequest(NAMESPACE, "shop"))
 
     async def is_gone() -> bool:
-        return await told(platform.planner) == EMPTY
+        return await ask_neighbour_room(platform.planner) == EMPTY
 
-    await until("its room is free again", is_gone)
+    await wait_until("its room is free again", is_gone)
 
 
-async def _runs_where_the_secret_is(platform: Platform) -> None:
+async def _run_where_the_secret_is(platform: Platform) -> None:
     """As many as one cluster has room for run there; the others wait for the next one, not in the cloud."""
     await _make_secret(platform, "own-1")
-    await until("what own-1 has room for runs there", lambda: _run(platform, NAME, {"own-1": 40}))
+    await wait_until("what own-1 has room for runs there", lambda: _are_running(platform, NAME, {"own-1": 40}))
     reply = await platform.planner.get(GetRequest(NAMESPACE, NAME))
     assert reply.placement.waiting_for == f"Secret {NAMESPACE}/{SECRET}, missing in cloud-1, own-2"
     await _make_secret(platform, "own-2")
-    await until("all run", lambda: _run(platform, NAME, {"own-1": 40, "own-2": 40}))
+    await wait_until("all run", lambda: _are_running(platform, NAME, {"own-1": 40, "own-2": 40}))
 
 
-async def _restarts_without_it(platform: Platform) -> None:
+async def _restart_without_secret(platform: Platform) -> None:
     """The Secret goes, and a pod: the new one waits on its node, holds its room and is placed nowhere else."""
     api = platform.members.member_api("own-1")
     found = await api.get(SECRETS, NAMESPACE, SECRET)
@@ -127,19 +131,19 @@ async def _restarts_without_it(platform: Platform) -> None:
     pods = await api.list(PODS, NAMESPACE, label_selector=f"app={NAME}")
     await api.delete(PODS, NAMESPACE, pods[0]["metadata"]["name"], uid=pods[0]["metadata"]["uid"])
 
-    async def waits() -> bool:
+    async def is_waiting() -> bool:
         pods = await api.list(PODS, NAMESPACE, label_selector=f"app={NAME}")
         return sum(map(_lacks_secret, pods)) == 1
 
-    await until("its kubelet says what is not there", waits)
+    await wait_until("its kubelet says what is not there", is_waiting)
     placed = {"own-1": 40, "own-2": 40}
     for _ in range(LOOKS_AFTER):
         await asyncio.sleep(1)
         parts = (await platform.planner.get(GetRequest(NAMESPACE, NAME))).placement.parts
         assert {part.cluster: part.replicas for part in parts if part.replicas} == placed
-        assert (await told(platform.planner)).cloud == 160
+        assert (await ask_neighbour_room(platform.planner)).certain_in_cloud == 160
     await _make_secret(platform, "own-1")
-    await until("all run again", lambda: _run(platform, NAME, placed))
+    await wait_until("all run again", lambda: _are_running(platform, NAME, placed))
 
 
 def _lacks_secret(pod: Mapping[str, Any]) -> bool:
@@ -155,7 +159,7 @@ async def _make_secret(platform: Platform, cluster: str) -> None:
     )
 
 
-async def _run(platform: Platform, name: str, wanted: dict[str, int]) -> bool:
+async def _are_running(platform: Platform, name: str, wanted: dict[str, int]) -> bool:
     """As the members' own APIs show it."""
     found = {}
     for cluster in CLUSTERS:

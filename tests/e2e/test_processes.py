@@ -19,9 +19,9 @@ from .running import KINDS, SERVICES, Platform
 async def test_health_pages_answer(platform: Platform) -> None:
     """Of each instance: /healthz and /readyz say yes, /metrics shows the service's own figures."""
     for name in SERVICES:
-        assert await platform.get(name, "/healthz") == (200, "ok\n"), name
-        assert (await platform.get(name, "/readyz"))[0] == 200, name
-        status, text = await platform.get(name, "/metrics")
+        assert await platform.get_health_page(name, "/healthz") == (200, "ok\n"), name
+        assert (await platform.get_health_page(name, "/readyz"))[0] == 200, name
+        status, text = await platform.get_health_page(name, "/metrics")
         assert status == 200, name
         assert "\nspillway_bus_connected 1.0" in text, name
 
@@ -31,12 +31,12 @@ async def test_sigterm_ends_a_service_cleanly(platform: Platform, number: int) -
     """One instance of each kind while the other lives: exit code 0 in the time granted, and the last line says so."""
     names = [name for name in SERVICES if name.endswith(f"-{number}")]
     assert len(names) == len(KINDS)
-    await asyncio.gather(*map(platform.stop, names))
+    await asyncio.gather(*map(platform.stop_program, names))
     try:
         for name in names:
-            _ended_cleanly(platform, name)
+            _assert_ended_cleanly(platform, name)
     finally:
-        await asyncio.gather(*map(platform.start, names))
+        await asyncio.gather(*map(platform.start_program, names))
 
 
 async def test_who_is_to_stop_while_the_log_is_silent_ends_cleanly_too(platform: Platform) -> None:
@@ -44,17 +44,17 @@ async def test_who_is_to_stop_while_the_log_is_silent_ends_cleanly_too(platform:
     (kafka,) = platform.stack.pids("kafka")
     os.kill(kafka, signal.SIGSTOP)
     try:
-        await asyncio.gather(*map(platform.stop, SERVICES))
+        await asyncio.gather(*map(platform.stop_program, SERVICES))
     finally:
         os.kill(kafka, signal.SIGCONT)
     try:
         for name in SERVICES:
-            _ended_cleanly(platform, name)
+            _assert_ended_cleanly(platform, name)
     finally:
-        await asyncio.gather(*map(platform.start, SERVICES))
+        await asyncio.gather(*map(platform.start_program, SERVICES))
 
 
-def _ended_cleanly(platform: Platform, name: str) -> None:
+def _assert_ended_cleanly(platform: Platform, name: str) -> None:
     ended = re.findall(rf"stopped: {name} \((.*)\)", (platform.stack.folder / "supervisord.log").read_text())
     lines = platform.stack.supervision.log_file_of(name).read_text().splitlines()
     assert ended[-1] == "exit status 0", lines[-5:]

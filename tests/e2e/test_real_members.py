@@ -13,7 +13,7 @@ from spillway.kubernetes.objects import NAMESPACES, PODS, RESOURCE_QUOTAS, AnyOb
 from spillway_local.fleet_plan import deployment
 from spillway_local.stack import Stack
 
-from .running import NAMESPACE, Platform, opened, until
+from .running import NAMESPACE, Platform, open_platform, wait_until
 
 pytestmark = pytest.mark.kube
 
@@ -85,28 +85,30 @@ LOSS_POLICY = json.dumps(
 
 @pytest.fixture
 async def fleet(kube_stack: Stack) -> AsyncIterator[Platform]:
-    async with opened(kube_stack) as platform:
+    async with open_platform(kube_stack) as platform:
         await platform.join_fleet()
-        await platform.clear()
+        await platform.delete_all_workloads()
         yield platform
-        await platform.clear()
+        await platform.delete_all_workloads()
 
 
 async def test_pods_that_a_quota_and_an_admission_policy_refuse_run_elsewhere(fleet: Platform) -> None:
     """own-1's quota lets 5 pods in, own-2's admission none: of 40 replicas 35 end up in the cloud, none pends."""
     own_1, own_2 = fleet.members.member_api("own-1"), fleet.members.member_api("own-2")
     for api in (own_1, own_2):
-        await _ensure(api, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    await _ensure(own_1, RESOURCE_QUOTAS, QUOTA)
-    await _ensure(own_2, POLICIES, POLICY)
-    await _ensure(own_2, BINDINGS, BINDING)
+        await _ensure_object(
+            api, NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        )
+    await _ensure_object(own_1, RESOURCE_QUOTAS, QUOTA)
+    await _ensure_object(own_2, POLICIES, POLICY)
+    await _ensure_object(own_2, BINDINGS, BINDING)
     try:
-        await until("the quota is counted", lambda: _quota_is_counted(own_1))
-        await until("the policy refuses", lambda: _refuses(own_2))
+        await wait_until("the quota is counted", lambda: _quota_is_counted(own_1))
+        await wait_until("the policy refuses", lambda: _refuses_pods(own_2))
         reply = await fleet.planner.apply(ApplyRequest((deployment("web", NAMESPACE, 40),)))
         assert reply.unplaced == 0  # Who was told of the refusals in time has planned with them.
 
-        running = await fleet.running("web", 40, seconds=180)
+        running = await fleet.wait_until_running("web", 40, seconds=180)
         assert running == {"own-1": 5, "cloud-1": 35}
         await fleet.planner.delete(DeleteRequest(NAMESPACE, "web"))
     finally:
@@ -115,7 +117,7 @@ async def test_pods_that_a_quota_and_an_admission_policy_refuse_run_elsewhere(fl
             (own_2, BINDINGS, "no-web"),
             (own_2, POLICIES, "no-web"),
         ):
-            await _remove(api, kind, name)
+            await _remove_object(api, kind, name)
 
 
 async def test_what_a_limit_range_gives_to_pods_is_planned_with(fleet: Platform) -> None:
@@ -123,8 +125,8 @@ async def test_what_a_limit_range_gives_to_pods_is_planned_with(fleet: Platform)
     own_1 = fleet.members.member_api("own-1")
     for name in ("own-1", "cloud-1"):
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await _ensure(fleet.members.member_api(name), NAMESPACES, namespace)
-    await _ensure(own_1, LIMIT_RANGES, LIMIT_RANGE)
+        await _ensure_object(fleet.members.member_api(name), NAMESPACES, namespace)
+    await _ensure_object(own_1, LIMIT_RANGES, LIMIT_RANGE)
     try:
         manifest = json.loads(deployment("web", NAMESPACE, 40))
         del manifest["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"]
@@ -133,68 +135,74 @@ async def test_what_a_limit_range_gives_to_pods_is_planned_with(fleet: Platform)
             {"own-1": 24, "cloud-1": 16},
             (),
         )
-        assert await fleet.running("web", 40) == {"own-1": 24, "cloud-1": 16}
+        assert await fleet.wait_until_running("web", 40) == {"own-1": 24, "cloud-1": 16}
         await fleet.planner.delete(DeleteRequest(NAMESPACE, "web"))
     finally:
-        await _remove(own_1, LIMIT_RANGES, "cores")
+        await _remove_object(own_1, LIMIT_RANGES, "cores")
 
 
 async def test_a_control_plane_that_dies_and_returns_costs_no_available_replica(fleet: Platform) -> None:
     """own-2 is lost with its share of 60: replaced once confirmed; on its return the surplus goes without a dip."""
-    await until("own-2 lets such pods in", lambda: _is_used(fleet, "own-2"), 150)  # A test before made it refuse them.
+    await wait_until(
+        "own-2 lets such pods in", lambda: _is_cluster_used(fleet, "own-2"), 150
+    )  # A test before made it refuse them.
     await fleet.planner.apply(ApplyRequest((deployment("web", NAMESPACE, 60), LOSS_POLICY)))
-    before = await fleet.running("web", 60)
+    before = await fleet.wait_until_running("web", 60)
     assert set(before) == {"own-1", "own-2"}
-    uids = {pod["metadata"]["uid"] for pod in await fleet.pods_of("own-2", "web")}
+    uids = {pod["metadata"]["uid"] for pod in await fleet.list_pods("own-2", "web")}
     try:
         for part in MEMBER_PARTS:
-            await fleet.kill_for_good(f"own-2-{part}")
-        await until("the loss waits for a confirmation", lambda: _is_asked(fleet, "Failover/own-2"), 120)
-        assert await fleet.placed("web") == before
+            await fleet.kill_program_for_good(f"own-2-{part}")
+        await wait_until(
+            "the loss waits for a confirmation", lambda: _is_confirmation_asked(fleet, "Failover/own-2"), 120
+        )
+        assert await fleet.placed_replicas_by_cluster("web") == before
         await fleet.planner.confirm(ConfirmRequest("Failover/own-2"))
-        await until("all 60 are available elsewhere", lambda: _are_available(fleet, 60), 120)
-        async with fleet.watched("web") as seen:
-            await _start(fleet, "own-2")
-            await until("the return waits for a confirmation", lambda: _is_asked(fleet, "Return/own-2"), 120)
+        await wait_until("all 60 are available elsewhere", lambda: _are_replicas_available(fleet, 60), 120)
+        async with fleet.watch_pods_of_app("web") as seen:
+            await _start_control_plane(fleet, "own-2")
+            await wait_until(
+                "the return waits for a confirmation", lambda: _is_confirmation_asked(fleet, "Return/own-2"), 120
+            )
             await fleet.planner.confirm(ConfirmRequest("Return/own-2"))
-            after = await fleet.running("web", 60, seconds=180)
+            after = await fleet.wait_until_running("web", 60, seconds=180)
     finally:
-        await _start(fleet, "own-2")
-    kept = {pod["metadata"]["uid"] for pod in await fleet.pods_of("own-2", "web")}
+        await _start_control_plane(fleet, "own-2")
+    kept = {pod["metadata"]["uid"] for pod in await fleet.list_pods("own-2", "web")}
     print(f"\nbefore {before}, after {after}, fewest ready since the loss was made good: {seen.fewest_ready}")
     assert set(after) <= {"own-1", "own-2"}
     assert kept <= uids
     assert seen.fewest_ready >= 60
 
 
-async def _start(fleet: Platform, cluster: str) -> None:
+async def _start_control_plane(fleet: Platform, cluster: str) -> None:
     """Those parts of a control plane that do not run."""
     for program in (f"{cluster}-{part}" for part in MEMBER_PARTS):
         if not fleet.stack.pids(program):
             await asyncio.to_thread(fleet.stack.supervision.start_program, program)
 
 
-async def _is_used(fleet: Platform, cluster: str) -> bool:
+async def _is_cluster_used(fleet: Platform, cluster: str) -> bool:
     plan = await fleet.planner.plan(ApplyRequest((deployment("web", NAMESPACE, 60), LOSS_POLICY)))
     return any(part.cluster == cluster and part.replicas for part in plan.parts)
 
 
-async def _is_asked(fleet: Platform, scope: str) -> bool:
+async def _is_confirmation_asked(fleet: Platform, scope: str) -> bool:
     confirmations = (await fleet.planner.list_brakes(ListBrakesRequest())).confirmations
     return any(entry.scope == scope and not entry.given for entry in confirmations)
 
 
-async def _are_available(fleet: Platform, replicas: int) -> bool:
-    return sum((await fleet.ready("web")).values()) >= replicas
+async def _are_replicas_available(fleet: Platform, replicas: int) -> bool:
+    return sum((await fleet.ready_pods_by_cluster("web")).values()) >= replicas
 
 
-async def _ensure(api: ClusterApi, kind: Kind, manifest: dict[str, Any]) -> None:
+async def _ensure_object(api: ClusterApi, kind: Kind, manifest: dict[str, Any]) -> None:
     metadata = manifest["metadata"]
     if await api.get(kind, metadata.get("namespace", ""), metadata["name"]) is None:
         await api.create(kind, manifest)
 
 
-async def _remove(api: ClusterApi, kind: Kind, name: str) -> None:
+async def _remove_object(api: ClusterApi, kind: Kind, name: str) -> None:
     """Its controllers may write to it in between."""
     namespace = NAMESPACE if kind.namespaced else ""
 
@@ -209,7 +217,7 @@ async def _remove(api: ClusterApi, kind: Kind, name: str) -> None:
             return False
         return True
 
-    await until(f"{kind.plural} {name} may go", is_accepted)
+    await wait_until(f"{kind.plural} {name} may go", is_accepted)
 
 
 async def _quota_is_counted(api: ClusterApi) -> bool:
@@ -217,7 +225,7 @@ async def _quota_is_counted(api: ClusterApi) -> bool:
     return bool(quota and quota.get("status", {}).get("hard"))
 
 
-async def _refuses(api: ClusterApi) -> bool:
+async def _refuses_pods(api: ClusterApi) -> bool:
     """A policy is in force a moment after it was created: a pod is tried until it is refused."""
     pod = {
         "apiVersion": "v1",
@@ -233,5 +241,5 @@ async def _refuses(api: ClusterApi) -> bool:
         await api.create(PODS, pod)
     except Refused:
         return True
-    await _remove(api, PODS, "probe")
+    await _remove_object(api, PODS, "probe")
     return False

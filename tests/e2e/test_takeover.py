@@ -14,7 +14,7 @@ from spillway.events import PlacementDecided
 from spillway.rpc.client import PlannerClient
 from spillway_local.fleet_plan import deployment
 
-from .running import NAMES, NAMESPACE, SERVICES, Platform, until
+from .running import NAMES, NAMESPACE, SERVICES, Platform, wait_until
 
 
 class Unled(PlannerClient):
@@ -28,71 +28,73 @@ class Unled(PlannerClient):
 async def _all_run(platform: Platform) -> AsyncIterator[None]:
     yield
     for name in SERVICES:
-        await platform.start(name)
+        await platform.start_program(name)
 
 
 @pytest.mark.parametrize("way", ["SIGTERM", "SIGKILL"])
 @pytest.mark.parametrize("kind", ["snapshot", "propagator"])
 async def test_clusters_of_an_instance_that_ends_are_taken_over(platform: Platform, kind: str, way: str) -> None:
     """The other instance claims every cluster, capacity stays fresh, and a scale is carried out in all of them."""
-    owners = {cluster: owner for cluster, owner in (await platform.owners(kind)).items() if cluster in NAMES}
+    owners = {
+        cluster: owner for cluster, owner in (await platform.turn_holders_by_cluster(kind)).items() if cluster in NAMES
+    }
     assert set(owners) == set(NAMES)
     ended = min(owners.values())
     other = f"{kind}-2" if ended.endswith("1") else f"{kind}-1"
-    await (platform.stop(ended) if way == "SIGTERM" else platform.kill_for_good(ended))
+    await (platform.stop_program(ended) if way == "SIGTERM" else platform.kill_program_for_good(ended))
 
-    async def taken() -> bool:
-        now = await platform.owners(kind)
+    async def are_taken_over() -> bool:
+        now = await platform.turn_holders_by_cluster(kind)
         return {now[name] for name in NAMES} == {other}
 
-    await until(f"{other} has every cluster", taken)
-    await platform.all_ready()
+    await wait_until(f"{other} has every cluster", are_taken_over)
+    await platform.wait_until_all_ready()
     service = f"after-{kind}-{way.lower()}"
     await platform.planner.apply(ApplyRequest((deployment(service, NAMESPACE, 30),)))
     await platform.planner.scale(ScaleRequest(NAMESPACE, service, 300))
-    assert set(await platform.running(service, 300)) == set(NAMES)
+    assert set(await platform.wait_until_running(service, 300)) == set(NAMES)
 
 
 async def test_the_standby_takes_over_from_a_dead_planner(platform: Platform) -> None:
     """The active planner dies for good: the other one decides, from the same log."""
     active = await platform.active_planner()
     await platform.planner.apply(ApplyRequest((deployment("heir", NAMESPACE, 10),)))
-    await platform.kill_for_good(active)
+    await platform.kill_program_for_good(active)
     await platform.planner.scale(ScaleRequest(NAMESPACE, "heir", 40))
     assert await platform.active_planner() != active
-    await platform.running("heir", 40)
+    await platform.wait_until_running("heir", 40)
 
 
 async def test_a_frozen_planner_that_wakes_writes_nothing(platform: Platform) -> None:
     """The standby's placement stands; what the frozen one was asked it answers with UNAVAILABLE; it is a standby."""
     active = await platform.active_planner()
-    pid = platform.pid(active)
+    pid = platform.pid_of_program(active)
     await platform.planner.apply(ApplyRequest((deployment("thaw", NAMESPACE, 10),)))
-    await platform.running("thaw", 10)
-    async with Unled((platform.endpoint(active),), timeout_seconds=60, retry_seconds=0.1) as frozen:
+    await platform.wait_until_running("thaw", 10)
+    async with Unled((platform.endpoint_of_planner(active),), timeout_seconds=60, retry_seconds=0.1) as frozen:
         await frozen.scale(ScaleRequest(NAMESPACE, "thaw", 11))
         os.kill(pid, signal.SIGSTOP)
         try:
             asked = asyncio.create_task(frozen.scale(ScaleRequest(NAMESPACE, "thaw", 99)))
             await platform.planner.scale(ScaleRequest(NAMESPACE, "thaw", 40))
-            await platform.running("thaw", 40)
+            await platform.wait_until_running("thaw", 40)
         finally:
             os.kill(pid, signal.SIGCONT)
         with pytest.raises(RequestError) as answered:
             await asked
         assert answered.value.code in ("UNAVAILABLE", "DEADLINE_EXCEEDED")
-        await platform.is_up(active)
+        await platform.wait_until_up(active)
         with pytest.raises(RequestError, match="standby") as refused:
             await frozen.scale(ScaleRequest(NAMESPACE, "thaw", 99))
         assert refused.value.code == "UNAVAILABLE"
-    assert platform.pid(active) == pid
-    _, shown = await platform.get(active, "/metrics")
+    assert platform.pid_of_program(active) == pid
+    _, shown = await platform.get_health_page(active, "/metrics")
     assert "\nspillway_workloads 0.0\n" in shown, "it counts nothing that another counts now"
     assert "\nspillway_clusters{" not in shown
-    await platform.running("thaw", 40)
+    await platform.wait_until_running("thaw", 40)
     decided = [
         record.event.generation
-        for record in await platform.records(PLACEMENTS)
+        for record in await platform.read_records(PLACEMENTS)
         if isinstance(record.event, PlacementDecided) and record.event.name == "thaw"
     ]
     assert decided == sorted(decided)

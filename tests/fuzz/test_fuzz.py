@@ -16,7 +16,7 @@ SAMPLE_INPUTS = 10_000
 """Some 150 for each target, so that all are asked whether any input gets past their first look."""
 
 
-def run(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+def run_fuzzer(folder: Path, *options: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """A run of the script, and its counts by target."""
     command = [sys.executable, str(FUZZ / "fuzz.py"), "--out", str(folder), *options]
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
@@ -36,7 +36,7 @@ def test_what_failed_once_is_taken_or_refused() -> None:
 
 @pytest.mark.timeout(900)
 def test_a_sample_of_all_inputs_is_taken_or_refused(tmp_path: Path) -> None:
-    ended, counts = run(tmp_path, "--inputs", str(SAMPLE_INPUTS), "--seed", "1", "--jobs", "2")
+    ended, counts = run_fuzzer(tmp_path, "--inputs", str(SAMPLE_INPUTS), "--seed", "1", "--jobs", "2")
     assert ended.returncode == 0, ended.stdout[-8_000:] + ended.stderr[-4_000:]
     assert sum(one["inputs"] for one in counts.values()) > 0.98 * SAMPLE_INPUTS
     assert [name for name, one in counts.items() if one["defects"]] == []
@@ -59,7 +59,7 @@ def test_what_is_planted_is_found(planted: str, words: str, tmp_path: Path) -> N
     """One bad input among good ones: it is told and kept, and those behind it are run."""
     hangs_after = "2" if planted == "hangs" else "60"
     which = ("--targets", "planted", "--only", planted, "--inputs", "40", "--seed", "1")
-    ended, counts = run(tmp_path, *which, "--hangs-after", hangs_after)
+    ended, counts = run_fuzzer(tmp_path, *which, "--hangs-after", hangs_after)
     assert ended.returncode == 1
     assert counts == {planted: {"inputs": 40, "accepted": counts[planted]["accepted"], "defects": 1}}
     assert words in ended.stdout

@@ -17,25 +17,25 @@ NAMESPACE: Final = "platform"
 KUBERNETES: Final = "1.36.1"
 
 
-def head() -> str:
+def first_line() -> str:
     """Names what was rendered, so that it can be told without helm whether it is current."""
     files = sorted(path for path in CHART.rglob("*") if path.is_file())
     return f"# Written by make helm from the chart and values {files_digest([*files, VALUES])}.\n"
 
 
-def helm(*arguments: str) -> str:
+def run_helm(*arguments: str) -> str:
     """What helm prints. AssertionError with its words when it fails."""
     done = subprocess.run((str(ensure_helm()), *arguments), capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def render(*arguments: str) -> str:
+def render_chart(*arguments: str) -> str:
     place = ("--namespace", NAMESPACE, "--kube-version", KUBERNETES, "--values", str(VALUES))
-    return helm("template", RELEASE, str(CHART), *place, *arguments)
+    return run_helm("template", RELEASE, str(CHART), *place, *arguments)
 
 
 if __name__ == "__main__":
-    print(helm("lint", "--strict", "--values", str(VALUES), str(CHART)))
-    RENDERED.write_text(head() + render())
+    print(run_helm("lint", "--strict", "--values", str(VALUES), str(CHART)))
+    RENDERED.write_text(first_line() + render_chart())
     sys.exit(0)

@@ -8,7 +8,7 @@ import yaml
 
 from spillway_local.stack import SERVICES
 from tests.helm.rendering import CHART
-from tests.helm.test_chart import ANSWER_RPC, WORKLOADS, of_kind, pod
+from tests.helm.test_chart import ANSWER_RPC, WORKLOADS, objects_of_kind, pod_spec_of
 
 ANYWHERE = "anywhere"
 DNS = {("kube-system", "UDP", 53), ("kube-system", "TCP", 53), ("169.254.20.10/32", "UDP", 53)} | {
@@ -40,22 +40,22 @@ REACHED_BY = {
 }
 
 
-def spec(name: str) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = of_kind("NetworkPolicy")[name]["spec"]
+def policy_spec_of(name: str) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = objects_of_kind("NetworkPolicy")[name]["spec"]
     return found
 
 
-def allowed(rules: Any, side: str) -> set[tuple[str, str, int]]:
+def allowed_peers_and_ports(rules: Any, side: str) -> set[tuple[str, str, int]]:
     """(peer, protocol, port) of each rule. A rule without peers lets everybody, one without ports lets every port."""
     return {
         (peer, port.get("protocol", "TCP"), port["port"])
         for rule in rules
-        for peer in peers(rule.get(side))
+        for peer in peer_names(rule.get(side))
         for port in rule["ports"]
     }
 
 
-def peers(of_rule: list[dict[str, Any]] | None) -> Iterator[str]:
+def peer_names(of_rule: list[dict[str, Any]] | None) -> Iterator[str]:
     for peer in of_rule or [{}]:
         if not peer:
             yield ANYWHERE
@@ -67,20 +67,20 @@ def peers(of_rule: list[dict[str, Any]] | None) -> Iterator[str]:
 
 @pytest.mark.parametrize("name", REACHES)
 def test_a_service_reaches_what_it_asks_and_nothing_else(name: str) -> None:
-    assert spec(name)["policyTypes"] == ["Ingress", "Egress"]
-    assert allowed(spec(name)["egress"], "to") == REACHES[name]
+    assert policy_spec_of(name)["policyTypes"] == ["Ingress", "Egress"]
+    assert allowed_peers_and_ports(policy_spec_of(name)["egress"], "to") == REACHES[name]
 
 
 @pytest.mark.parametrize("name", REACHED_BY)
 def test_a_service_is_reached_by_those_alone_that_ask_it(name: str) -> None:
-    assert allowed(spec(name)["ingress"], "from") == REACHED_BY[name]
+    assert allowed_peers_and_ports(policy_spec_of(name)["ingress"], "from") == REACHED_BY[name]
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_each_pod_is_under_the_policy_of_its_service_alone(name: str) -> None:
     labels = WORKLOADS[name]["spec"]["template"]["metadata"]["labels"]
-    policies = of_kind("NetworkPolicy")
-    found = [one for one in policies if spec(one)["podSelector"]["matchLabels"].items() <= labels.items()]
+    policies = objects_of_kind("NetworkPolicy")
+    found = [one for one in policies if policy_spec_of(one)["podSelector"]["matchLabels"].items() <= labels.items()]
     assert found == [name]
     assert set(policies) == set(REACHES) == {*SERVICES, "topics"}
 
@@ -88,7 +88,7 @@ def test_each_pod_is_under_the_policy_of_its_service_alone(name: str) -> None:
 @pytest.mark.parametrize("name", SERVICES)
 def test_the_ports_are_those_at_which_its_pods_listen_and_of_what_they_are_told_to_ask(name: str) -> None:
     """A port of a policy is a number: a name would be that of the other side's."""
-    (container,) = pod(name)["containers"]
+    (container,) = pod_spec_of(name)["containers"]
     listens = {port["containerPort"] for port in container["ports"]}
     told = {entry["name"]: str(entry.get("value", "")) for entry in container["env"]}
     kubelet = {
@@ -106,7 +106,7 @@ def test_the_ports_are_those_at_which_its_pods_listen_and_of_what_they_are_told_
 
 def test_the_topics_are_made_under_a_policy_that_is_there_before_the_job() -> None:
     """What is no hook is made after the hooks, so a policy of the release would come too late for the Job's pod."""
-    policy = of_kind("NetworkPolicy")["topics"]["metadata"]["annotations"]
+    policy = objects_of_kind("NetworkPolicy")["topics"]["metadata"]["annotations"]
     job = WORKLOADS["topics"]["metadata"]["annotations"]
     assert policy["helm.sh/hook"] == job["helm.sh/hook"]
     assert int(policy["helm.sh/hook-weight"]) < int(job.get("helm.sh/hook-weight", "0"))

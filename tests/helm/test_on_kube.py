@@ -12,7 +12,7 @@ import yaml
 
 from spillway_local.kube_binary import ensure_kube_binary
 from spillway_local.stack import SERVICES
-from tests.helm.rendering import CHART, NAMESPACE, RELEASE, RENDERED, VALUES, head, helm, render
+from tests.helm.rendering import CHART, NAMESPACE, RELEASE, RENDERED, VALUES, first_line, render_chart, run_helm
 
 pytestmark = [
     pytest.mark.kube,
@@ -52,12 +52,12 @@ def kubeconfig(kube_members: dict[str, Path], tmp_path_factory: pytest.TempPathF
     for number, manifest in enumerate((SERVICE_MONITORS, RESTRICTED)):
         file = tmp_path_factory.mktemp("helm") / f"{number}.json"
         file.write_text(json.dumps(manifest))
-        kubectl(found, "apply", "-f", str(file))
-    kubectl(found, "wait", "--for", "condition=Established", "crd/servicemonitors.monitoring.coreos.com")
+        run_kubectl(found, "apply", "-f", str(file))
+    run_kubectl(found, "wait", "--for", "condition=Established", "crd/servicemonitors.monitoring.coreos.com")
     return found
 
 
-def kubectl(kubeconfig: Path, *arguments: str) -> str:
+def run_kubectl(kubeconfig: Path, *arguments: str) -> str:
     command = (str(ensure_kube_binary()), "kubectl", *arguments)
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=kubeconfig.parent)
@@ -67,7 +67,7 @@ def kubectl(kubeconfig: Path, *arguments: str) -> str:
 
 def test_what_is_rendered_is_what_helm_renders() -> None:
     """Else: make helm."""
-    assert RENDERED.read_text() == head() + render()
+    assert RENDERED.read_text() == first_line() + render_chart()
 
 
 LACKING = {
@@ -82,7 +82,7 @@ LACKING = {
 def test_who_is_switched_on_and_could_not_come_in_is_said(lacking: str) -> None:
     value, said = LACKING[lacking]
     with pytest.raises(AssertionError, match=re.escape(said)):
-        render("--set", value)
+        render_chart("--set", value)
 
 
 POLICIES = {
@@ -105,26 +105,28 @@ POLICIES = {
 def test_a_port_follows_the_value_that_names_it(case: str) -> None:
     arguments, service, port = POLICIES[case]
     ports = {
-        one["port"] for rule in policies(*arguments)[f"{RELEASE}-{service}"]["spec"]["egress"] for one in rule["ports"]
+        one["port"]
+        for rule in rendered_network_policies(*arguments)[f"{RELEASE}-{service}"]["spec"]["egress"]
+        for one in rule["ports"]
     }
     assert port in ports
 
 
 def test_policies_may_be_off_or_say_nothing_of_egress() -> None:
-    assert policies("--set", "networkPolicy.enabled=false") == {}
-    found = policies("--set", "networkPolicy.egress.enabled=false")
+    assert rendered_network_policies("--set", "networkPolicy.enabled=false") == {}
+    found = rendered_network_policies("--set", "networkPolicy.egress.enabled=false")
     assert {tuple(one["spec"]["policyTypes"]) for one in found.values()} == {("Ingress",)}
     assert not any("egress" in one["spec"] for one in found.values())
 
 
-def policies(*arguments: str) -> dict[str, dict[str, Any]]:
-    rendered = [one for one in yaml.safe_load_all(render(*arguments)) if one]
+def rendered_network_policies(*arguments: str) -> dict[str, dict[str, Any]]:
+    rendered = [one for one in yaml.safe_load_all(render_chart(*arguments)) if one]
     return {one["metadata"]["name"]: one for one in rendered if one["kind"] == "NetworkPolicy"}
 
 
 def test_the_api_server_accepts_all_of_it_in_a_dry_run(kubeconfig: Path) -> None:
     """By server-side apply, which knows every field's type and refuses fields that there are not."""
-    told = kubectl(
+    told = run_kubectl(
         kubeconfig, "apply", "--server-side", "--dry-run=server", "--namespace", NAMESPACE, "-f", str(RENDERED)
     )
     accepted = [line for line in told.splitlines() if line.endswith("serverside-applied (server dry run)")]
@@ -137,11 +139,11 @@ def test_it_installs_and_its_pods_are_admitted(kubeconfig: Path) -> None:
     # Fake nodes run a pod whatever its probes say, and none of them has the operator's taint or label.
     settings = ("--values", str(VALUES), "--set", "nodeSelector=null", "--set-json", "tolerations=[]")
     try:
-        helm("install", RELEASE, str(CHART), *place, *settings, "--wait", "--timeout", "300s")
-        found: Any = json.loads(kubectl(kubeconfig, "get", "pods", "--namespace", NAMESPACE, "-o", "json"))
+        run_helm("install", RELEASE, str(CHART), *place, *settings, "--wait", "--timeout", "300s")
+        found: Any = json.loads(run_kubectl(kubeconfig, "get", "pods", "--namespace", NAMESPACE, "-o", "json"))
         running = [one["metadata"]["labels"]["app.kubernetes.io/component"] for one in found["items"]]
         assert sorted(running) == sorted(2 * [*SERVICES])
-        stored = kubectl(kubeconfig, "get", "secrets", "--namespace", NAMESPACE, "-o", "name").split()
+        stored = run_kubectl(kubeconfig, "get", "secrets", "--namespace", NAMESPACE, "-o", "name").split()
         assert all(name.startswith("secret/sh.helm.release") for name in stored), "the chart makes no Secret"
     finally:
-        helm("uninstall", RELEASE, *place, "--ignore-not-found", "--wait", "--timeout", "120s")
+        run_helm("uninstall", RELEASE, *place, "--ignore-not-found", "--wait", "--timeout", "120s")

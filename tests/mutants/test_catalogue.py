@@ -5,25 +5,25 @@ from collections import Counter
 
 import pytest
 
-from spillway_mutants.catalogue import ROOT, Mutant, Stale, mutants, path_of, sentences
+from spillway_mutants.catalogue import ROOT, Mutant, Stale, path_of_test, read_mutants, read_sentences
 
-ALL = mutants()
+ALL = read_mutants()
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.id)
 def test_a_mutant_changes_one_place_and_its_file_still_parses(mutant: Mutant) -> None:
-    mutant.applied(ROOT)
+    mutant.mutated_text(ROOT)
 
 
 @pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.id)
 def test_a_mutant_names_tests_that_are_there_and_a_place_in_sources(mutant: Mutant) -> None:
     assert mutant.tests
-    assert [test for test in mutant.tests if not (ROOT / path_of(test)).exists()] == []
+    assert [test for test in mutant.tests if not (ROOT / path_of_test(test)).exists()] == []
     assert "/src/" in mutant.file
 
 
 def test_names_are_unique() -> None:
-    names = Counter([*(mutant.id for mutant in ALL), *(one.id for one in sentences())])
+    names = Counter([*(mutant.id for mutant in ALL), *(one.id for one in read_sentences())])
     assert [name for name, times in names.items() if times > 1] == []
 
 
@@ -34,17 +34,17 @@ def test_no_two_mutants_are_the_same_change() -> None:
 
 def test_each_sentence_that_a_program_can_break_has_a_mutant() -> None:
     """Or says why no line can break it."""
-    known = {one.id for one in sentences()}
+    known = {one.id for one in read_sentences()}
     broken = {name for mutant in ALL for name in mutant.sentences}
     assert broken - known == set()
-    assert [one.id for one in sentences() if one.id not in broken and not one.out_of_reach] == []
+    assert [one.id for one in read_sentences() if one.id not in broken and not one.out_of_reach] == []
 
 
 def test_words_about_a_mutant_are_a_sentence() -> None:
     assert [mutant.id for mutant in ALL if not re.fullmatch(r"[A-Z].*\.", mutant.breaks)] == []
 
 
-def _mutant(**changed: object) -> Mutant:
+def _make_mutant(**changed: object) -> Mutant:
     fields: dict[str, object] = {
         "id": "one",
         "sentences": (),
@@ -69,14 +69,26 @@ def _mutant(**changed: object) -> Mutant:
 )
 def test_what_does_not_fit_is_named_with_what_was_expected(changed: dict[str, str], said: str) -> None:
     with pytest.raises(Stale, match=said):
-        _mutant(**changed).applied(ROOT)
+        _make_mutant(**changed).mutated_text(ROOT)
 
 
 def test_a_digest_is_of_the_change_and_its_tests_alone() -> None:
     """Else every better word would cost a run."""
-    assert _mutant().digest == _mutant(breaks="It says more.", equivalent="It is.", sentences=("P1.1",)).digest
-    assert len({_mutant().digest, _mutant(new="def doubled(").digest, _mutant(tests=()).digest}) == 3
+    assert (
+        _make_mutant().change_digest
+        == _make_mutant(breaks="It says more.", equivalent="It is.", sentences=("P1.1",)).change_digest
+    )
+    assert (
+        len(
+            {
+                _make_mutant().change_digest,
+                _make_mutant(new="def doubled(").change_digest,
+                _make_mutant(tests=()).change_digest,
+            }
+        )
+        == 3
+    )
 
 
 def test_a_module_is_named_as_python_imports_it() -> None:
-    assert (_mutant().package, _mutant().module) == ("libs/spillway/src", "spillway.pauses")
+    assert (_make_mutant().source_folder, _make_mutant().module_name) == ("libs/spillway/src", "spillway.pauses")

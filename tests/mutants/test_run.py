@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from spillway_mutants import ledger
-from spillway_mutants.baseline import baseline
+from spillway_mutants.baseline import run_baseline
 from spillway_mutants.catalogue import FOLDER, Mutant
-from spillway_mutants.judging import Unjudged, failed_tests, judged_by_seed, judged_by_tests
+from spillway_mutants.judging import Unjudged, failed_tests, judge_seed_run, judge_test_run
 from spillway_mutants.ledger import GOING, KILLED, SEEDS, SURVIVES, TESTS, TIMEOUT, Row
-from spillway_mutants.places import differing
-from spillway_mutants.run import FIRST_SEED, OTHER_SEEDS, Asked, Run, chosen_of, score
+from spillway_mutants.places import differing_expressions
+from spillway_mutants.run import FIRST_SEED, OTHER_SEEDS, Asked, Run, choose_mutants, score_text
 from spillway_mutants.workbench import Limits, NotRun, Ran, SeedRan, Workbench
 
 CORE = "libs/one/src/one_of_mutants/core.py"
@@ -62,60 +62,64 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def mutant(name: str, old: str, new: str) -> Mutant:
+def make_mutant(name: str, old: str, new: str) -> Mutant:
     return Mutant(name, ("P1.1",), "It is otherwise.", CORE, old, new, (TEST,))
 
 
-WRONG = mutant("wrong", "max(first", "min(first")
-UNSEEN = mutant("unseen", "max(first, second)", "max(second, first)")
-UNENDING = mutant("unending", "waits = True", "waits = False")
+WRONG = make_mutant("wrong", "max(first", "min(first")
+UNSEEN = make_mutant("unseen", "max(first, second)", "max(second, first)")
+UNENDING = make_mutant("unending", "waits = True", "waits = False")
 ASKED = Asked(TESTS, (), 1, 0, again=False)
 
 
-def judged(root: Path, *mutants: Mutant, limits: Limits = LIMITS) -> dict[str, str]:
+def results_by_tests(root: Path, *mutants: Mutant, limits: Limits = LIMITS) -> dict[str, str]:
     book = root.parent / "ledger.tsv"
     run = Run(ASKED, mutants, limits, root, book)
-    run.stage(TESTS)
-    run.confirm()
-    return {row.mutant: row.result for row in ledger.read(book).values()}
+    run.run_stage(TESTS)
+    run.confirm_killing_tests()
+    return {row.mutant: row.result for row in ledger.read_rows(book).values()}
 
 
 def test_each_is_judged_by_the_program_with_its_line(repository: Path) -> None:
     """What fails without a mutant notices none, and what cannot be imported is none."""
-    broken = mutant("broken", "def most", "import none_of_this_name\ndef most")
-    assert judged(repository, WRONG, UNSEEN, broken) == {"wrong": KILLED, "unseen": SURVIVES, "broken": "broken"}
+    broken = make_mutant("broken", "def most", "import none_of_this_name\ndef most")
+    assert results_by_tests(repository, WRONG, UNSEEN, broken) == {
+        "wrong": KILLED,
+        "unseen": SURVIVES,
+        "broken": "broken",
+    }
     assert (repository / CORE).read_text() == CODE
 
 
 def test_what_does_not_end_is_noticed(repository: Path) -> None:
-    assert judged(repository, UNENDING, limits=Limits(tests_seconds=5.0)) == {"unending": TIMEOUT}
+    assert results_by_tests(repository, UNENDING, limits=Limits(tests_seconds=5.0)) == {"unending": TIMEOUT}
 
 
 def test_a_run_goes_on_behind_the_last_whole_line(repository: Path) -> None:
-    judged(repository, WRONG, UNSEEN)
+    results_by_tests(repository, WRONG, UNSEEN)
     book = repository.parent / "ledger.tsv"
     whole = book.read_text()
     book.write_text(whole[: whole.index("unseen") + 10])
     again = Run(ASKED, (WRONG, UNSEEN), LIMITS, repository, book)
-    assert [one.id for one in again.todo(TESTS)] == ["unseen"]
-    again.stage(TESTS)
-    assert {row.mutant: row.result for row in ledger.read(book).values()} == {"wrong": KILLED, "unseen": SURVIVES}
+    assert [one.id for one in again.mutants_to_judge(TESTS)] == ["unseen"]
+    again.run_stage(TESTS)
+    assert {row.mutant: row.result for row in ledger.read_rows(book).values()} == {"wrong": KILLED, "unseen": SURVIVES}
 
 
 def test_what_was_judged_on_other_sources_is_judged_again(repository: Path) -> None:
-    judged(repository, WRONG)
+    results_by_tests(repository, WRONG)
     (repository / TEST).write_text(TESTED + "\n\ndef test_one_more():\n    pass\n")
     run = Run(ASKED, (WRONG,), LIMITS, repository, repository.parent / "ledger.tsv")
-    assert [one.id for one in run.todo(TESTS)] == ["wrong"]
+    assert [one.id for one in run.mutants_to_judge(TESTS)] == ["wrong"]
 
 
 def test_a_file_that_is_not_what_python_imports_is_said(repository: Path, tmp_path: Path) -> None:
     """Else a mutant would survive whatever the tests are."""
     bench = Workbench(tmp_path / "bench", LIMITS, repository)
-    assert bench.why_broken(WRONG) == ""
+    assert bench.why_import_fails(WRONG) == ""
     elsewhere = Mutant("elsewhere", (), "It is elsewhere.", "libs/one/src/json/decoder.py", "a", "b", (TEST,))
     with pytest.raises(NotRun, match="expected"):
-        bench.why_broken(elsewhere)
+        bench.why_import_fails(elsewhere)
 
 
 # ── What a run says ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -131,13 +135,13 @@ def test_a_file_that_is_not_what_python_imports_is_said(repository: Path, tmp_pa
     ],
 )
 def test_what_tests_say(ran: Ran, result: str, by: str) -> None:
-    assert judged_by_tests(ran) == (result, by)
+    assert judge_test_run(ran) == (result, by)
 
 
 @pytest.mark.parametrize("ran", [Ran(5, "no tests ran"), Ran(4, "usage"), Ran(1, "INTERNALERROR")])
 def test_a_run_without_a_failed_test_judges_nothing(ran: Ran) -> None:
     with pytest.raises(Unjudged):
-        judged_by_tests(ran)
+        judge_test_run(ran)
 
 
 def test_each_failed_test_is_named_once() -> None:
@@ -154,7 +158,7 @@ def test_each_failed_test_is_named_once() -> None:
     ],
 )
 def test_what_a_seed_says(ran: SeedRan, judged: tuple[str, str] | None) -> None:
-    assert judged_by_seed(ran) == judged
+    assert judge_seed_run(ran) == judged
 
 
 # ── Seeds ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -168,7 +172,7 @@ from spillway_simulation.oracle import Oracle
 def run_seed(seed):
     found, oracle = most(seed, 3) if seed > 1 else 3, Oracle()
     while found < 3:
-        oracle.violated("it is too small")
+        oracle.note_violation("it is too small")
     failures = [*oracle.violations, *(["it is too large"] if seed == 9 else ())]
     return SimpleNamespace(failures=failures, digest=str(found), records=seed, writes=1)
 """
@@ -177,10 +181,10 @@ class Oracle:
     def __init__(self):
         self.violations = []
 
-    def violated(self, sentence):
+    def note_violation(self, sentence):
         self.violations.append(sentence)
 """
-SCRIPTED = "FLEETS = 4\ndef drawn_of(script):\n    return {'fleets': int(script == FLEETS)}\n"
+SCRIPTED = "FLEETS = 4\ndef drawn_count_by_kind(script):\n    return {'fleets': int(script == FLEETS)}\n"
 
 
 @pytest.fixture
@@ -209,42 +213,42 @@ def bench(simulated: Path, tmp_path: Path) -> Iterator[Workbench]:
 
 def test_a_run_of_seeds_ends_with_the_first_that_fails(bench: Workbench) -> None:
     """And that one as soon as something does not hold. Without a mutant all are run."""
-    assert [(one.seed, list(one.failures)) for one in bench.simulate([1, 2, 3], WRONG)] == [
+    assert [(one.seed, list(one.failures)) for one in bench.simulate_seeds([1, 2, 3], WRONG)] == [
         (1, []),
         (2, ["it is too small"]),
     ]
-    assert [one.seed for one in bench.simulate([8, 9, 10])] == [8, 9, 10]
+    assert [one.seed for one in bench.simulate_seeds([8, 9, 10])] == [8, 9, 10]
 
 
 def test_a_mutant_that_is_more_than_a_function_is_imported(bench: Workbench) -> None:
     """And the next one is put into the functions as they are without it."""
-    outside = mutant("outside", "def most(first, second):", "def most(second, first, less=min):")
-    inside = mutant("inside", "return max(first, second)", "return 4")
-    assert [one.digest for one in bench.simulate([7], inside)] == ["4"]
-    assert [one.digest for one in bench.simulate([7, 8], outside)] == ["7", "8"]
-    assert [one.digest for one in bench.simulate([7, 8], UNSEEN)] == ["7", "8"]
+    outside = make_mutant("outside", "def most(first, second):", "def most(second, first, less=min):")
+    inside = make_mutant("inside", "return max(first, second)", "return 4")
+    assert [one.digest for one in bench.simulate_seeds([7], inside)] == ["4"]
+    assert [one.digest for one in bench.simulate_seeds([7, 8], outside)] == ["7", "8"]
+    assert [one.digest for one in bench.simulate_seeds([7, 8], UNSEEN)] == ["7", "8"]
 
 
 def test_a_seed_that_does_not_end_is_ended(simulated: Path, tmp_path: Path) -> None:
     impatient = Workbench(tmp_path / "bench", Limits(seed_cpu_seconds=1), simulated)
-    assert [(one.seed, one.ended) for one in impatient.simulate([1, 7, 8], UNENDING)] == [(1, True), (7, False)]
+    assert [(one.seed, one.ended) for one in impatient.simulate_seeds([1, 7, 8], UNENDING)] == [(1, True), (7, False)]
     impatient.close()
 
 
 def test_without_a_mutant_seeds_say_which_mutants_they_meet(bench: Workbench, tmp_path: Path) -> None:
     """Those that meet it the most often for what they cost are the first of a mutant; what fails anyway is none."""
     path = tmp_path / "seeds.jsonl"
-    pool = bench.pool(3, 2)
+    pool = bench.seed_pool(3, 2)
     assert pool == [0, 1, 2, 3, 5]
-    found = baseline(bench, [WRONG], [*pool, 9], "code", path)
-    assert (found.failing, found.chosen("wrong", 10)) == ([9], [2, 5, 0, 1, 3])
-    assert [seed for seed in pool if found.meets("wrong", seed)] == [2, 5]
+    found = run_baseline(bench, [WRONG], [*pool, 9], "code", path)
+    assert (found.failing_seeds, found.choose_seeds("wrong", 10)) == ([9], [2, 5, 0, 1, 3])
+    assert [seed for seed in pool if found.is_met_by_seed("wrong", seed)] == [2, 5]
     path.write_text(path.read_text()[:-20])
-    assert baseline(bench, [WRONG], [*pool, 9], "code", path).failing == [9]
+    assert run_baseline(bench, [WRONG], [*pool, 9], "code", path).failing_seeds == [9]
     assert path.read_text().count("\n") == 7
     later = replace(WRONG, id="later")
-    assert baseline(bench, [WRONG, later], pool, "code", path).meets("later", 0)
-    assert baseline(bench, [later], pool, "other code", path).chosen("later", 2) == [2, 5]
+    assert run_baseline(bench, [WRONG, later], pool, "code", path).is_met_by_seed("later", 0)
+    assert run_baseline(bench, [later], pool, "other code", path).choose_seeds("later", 2) == [2, 5]
 
 
 @pytest.mark.parametrize(
@@ -271,21 +275,21 @@ def test_without_a_mutant_seeds_say_which_mutants_they_meet(bench: Workbench, tm
 def test_both_are_asked_where_one_expression_differs_that_has_a_value(
     old: str, new: str, both: tuple[str, str] | None
 ) -> None:
-    found = differing(ast.parse(old), ast.parse(new))
+    found = differing_expressions(ast.parse(old), ast.parse(new))
     assert (found and tuple(map(ast.unparse, found))) == both
 
 
-def by_seeds(root: Path, *mutants: Mutant, seeds: int, again: bool = False) -> dict[str, tuple[str, str]]:
+def results_by_seeds(root: Path, *mutants: Mutant, seeds: int, again: bool = False) -> dict[str, tuple[str, str]]:
     book = root.parent / "ledger.tsv"
-    Run(Asked(SEEDS, (), 1, seeds, again), mutants, LIMITS, root, book).stage(SEEDS)
-    return {row.mutant: (row.result, row.by) for row in ledger.read(book).values()}
+    Run(Asked(SEEDS, (), 1, seeds, again), mutants, LIMITS, root, book).run_stage(SEEDS)
+    return {row.mutant: (row.result, row.by) for row in ledger.read_rows(book).values()}
 
 
 def test_seeds_that_do_not_meet_a_mutant_count_and_are_not_run(simulated: Path) -> None:
     """Of those that are, the others went another way without being noticed."""
-    large = mutant("large", "return max(first, second)", "return max(first, second) + 1")
+    large = make_mutant("large", "return max(first, second)", "return max(first, second) + 1")
     cannot = replace(WRONG, id="cannot", seeds_cannot="It is not simulated.")
-    assert by_seeds(simulated, WRONG, UNSEEN, large, cannot, seeds=8) == {
+    assert results_by_seeds(simulated, WRONG, UNSEEN, large, cannot, seeds=8) == {
         "wrong": (KILLED, "seed 2: it is too small"),
         "unseen": (SURVIVES, "8 seeds, 0 meet it, 0 go otherwise"),
         "large": (SURVIVES, "8 seeds, 8 meet it, 8 go otherwise"),
@@ -293,71 +297,71 @@ def test_seeds_that_do_not_meet_a_mutant_count_and_are_not_run(simulated: Path) 
     every = OTHER_SEEDS + 3
     meeting = every - 2
     said = f"{every} seeds, {meeting} meet it, {meeting} go otherwise"
-    assert by_seeds(simulated, large, seeds=every + 1)["large"] == (SURVIVES, said)
+    assert results_by_seeds(simulated, large, seeds=every + 1)["large"] == (SURVIVES, said)
 
 
 def test_fewer_seeds_do_not_stand_for_more(simulated: Path) -> None:
     """Also where the code is another one by now. And a seed that noticed it is run, however few are asked for."""
-    large = mutant("large", "return max(first, second)", "return max(first, second) + 1")
+    large = make_mutant("large", "return max(first, second)", "return max(first, second) + 1")
     far = FIRST_SEED + OTHER_SEEDS - 1
-    at_one = mutant("at one", "return max(first, second)", f"return 4 if first != {far} else 0")
+    at_one = make_mutant("at one", "return max(first, second)", f"return 4 if first != {far} else 0")
     new = replace(large, id="new")
     nine = (SURVIVES, "9 seeds, 9 meet it, 9 go otherwise")
-    assert by_seeds(simulated, large, seeds=9)["large"] == nine
+    assert results_by_seeds(simulated, large, seeds=9)["large"] == nine
     book = simulated.parent / "ledger.tsv"
-    ledger.append(Row("at one", SEEDS, KILLED, f"seed {far}: as it was", at_one.digest, "0", "abc"), book)
+    ledger.append_row(Row("at one", SEEDS, KILLED, f"seed {far}: as it was", at_one.change_digest, "0", "abc"), book)
     (simulated / "lab/simulation/spillway_simulation/one_more.py").write_text("")
     asked = Run(Asked(SEEDS, (), 1, 2, again=False), (at_one, large, new), LIMITS, simulated, book)
-    assert [one.id for one in asked.todo(SEEDS)] == ["new", "at one"]
-    assert by_seeds(simulated, at_one, large, seeds=2) == {
+    assert [one.id for one in asked.mutants_to_judge(SEEDS)] == ["new", "at one"]
+    assert results_by_seeds(simulated, at_one, large, seeds=2) == {
         "at one": (KILLED, f"seed {far}: it is too small"),
         "large": nine,
     }
-    assert by_seeds(simulated, large, seeds=8, again=True)["large"] == nine
-    assert by_seeds(simulated, large, seeds=10)["large"] == (SURVIVES, "10 seeds, 10 meet it, 10 go otherwise")
+    assert results_by_seeds(simulated, large, seeds=8, again=True)["large"] == nine
+    assert results_by_seeds(simulated, large, seeds=10)["large"] == (SURVIVES, "10 seeds, 10 meet it, 10 go otherwise")
 
 
 def test_a_seed_that_noticed_it_once_and_not_now_is_none_of_those_asked_for(simulated: Path) -> None:
-    large = mutant("large", "return max(first, second)", "return max(first, second) + 1")
+    large = make_mutant("large", "return max(first, second)", "return max(first, second) + 1")
     seed = FIRST_SEED + OTHER_SEEDS - 1
     book = simulated.parent / "ledger.tsv"
-    ledger.append(Row("large", SEEDS, KILLED, f"seed {seed}: as it was", large.digest, "0", "abc"), book)
-    assert by_seeds(simulated, large, seeds=4)["large"] == (SURVIVES, "4 seeds, 4 meet it, 4 go otherwise")
+    ledger.append_row(Row("large", SEEDS, KILLED, f"seed {seed}: as it was", large.change_digest, "0", "abc"), book)
+    assert results_by_seeds(simulated, large, seeds=4)["large"] == (SURVIVES, "4 seeds, 4 meet it, 4 go otherwise")
 
 
 # ── The ledger ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def row(name: str, result: str, by: str = "", stage: str = TESTS) -> Row:
+def make_row(name: str, result: str, by: str = "", stage: str = TESTS) -> Row:
     return Row(name, stage, result, by, "0", "0", "abc")
 
 
 def test_the_last_line_counts_and_a_tidy_ledger_has_it_alone(tmp_path: Path) -> None:
     book = tmp_path / "ledger.tsv"
     for one in (
-        row("b", SURVIVES),
-        row("a", KILLED),
-        row("b", KILLED),
-        row("gone", KILLED),
-        row("a", GOING, "", SEEDS),
+        make_row("b", SURVIVES),
+        make_row("a", KILLED),
+        make_row("b", KILLED),
+        make_row("gone", KILLED),
+        make_row("a", GOING, "", SEEDS),
     ):
-        ledger.append(one, book)
-    before = ledger.read(book)
+        ledger.append_row(one, book)
+    before = ledger.read_rows(book)
     assert before["b", TESTS].result == KILLED
-    ledger.tidy(["a", "b"], book)
+    ledger.rewrite_sorted(["a", "b"], book)
     assert [line.split("\t")[0] for line in book.read_text().splitlines()] == ["mutant", "a", "b", "a"]
-    assert ledger.read(book) == {place: one for place, one in before.items() if place[0] != "gone"}
+    assert ledger.read_rows(book) == {place: one for place, one in before.items() if place[0] != "gone"}
 
 
 def test_a_text_with_blanks_stays_one_line(tmp_path: Path) -> None:
-    ledger.append(row("a", KILLED, "two\nlines\tand a tab"), tmp_path / "ledger.tsv")
-    assert ledger.read(tmp_path / "ledger.tsv")["a", TESTS].by == "two lines and a tab"
+    ledger.append_row(make_row("a", KILLED, "two\nlines\tand a tab"), tmp_path / "ledger.tsv")
+    assert ledger.read_rows(tmp_path / "ledger.tsv")["a", TESTS].by == "two lines and a tab"
 
 
 def test_the_score_leaves_out_what_nothing_can_tell_apart() -> None:
     same = Mutant("same", (), "It is the same.", CORE, "a", "b", (TEST,), equivalent="It is the same.")
-    rows = {("wrong", TESTS): row("wrong", KILLED, TEST)._replace(change=WRONG.digest)}
-    assert score([WRONG, same], rows).splitlines()[0] == "tests: 1 of 1 that were judged; 2 mutants"
+    rows = {("wrong", TESTS): make_row("wrong", KILLED, TEST)._replace(change=WRONG.change_digest)}
+    assert score_text([WRONG, same], rows).splitlines()[0] == "tests: 1 of 1 that were judged; 2 mutants"
 
 
 @pytest.mark.parametrize(
@@ -371,14 +375,14 @@ def test_the_score_leaves_out_what_nothing_can_tell_apart() -> None:
     ],
 )
 def test_whom_few_seeds_do_not_notice_is_not_judged(by: str, lines: list[str]) -> None:
-    rows = {("wrong", SEEDS): row("wrong", SURVIVES, by, SEEDS)._replace(change=WRONG.digest)}
-    found = score([WRONG], rows).splitlines()
+    rows = {("wrong", SEEDS): make_row("wrong", SURVIVES, by, SEEDS)._replace(change=WRONG.change_digest)}
+    found = score_text([WRONG], rows).splitlines()
     assert [found[1], *found[3:]] == lines
 
 
 def test_mutants_are_chosen_by_whole_parts_of_their_names() -> None:
     every = [Mutant(name, ("P4.1",), "", CORE, "", "", ()) for name in ("P4.1-one", "P4.10-two", "M02")]
-    assert [one.id for one in chosen_of(every, ("P4.10",))] == ["P4.10-two"]
-    assert [one.id for one in chosen_of(every[:2], ("P4",))] == ["P4.1-one", "P4.10-two"]
-    assert [one.id for one in chosen_of(every, ("M02",))] == ["M02"]
-    assert chosen_of(every, ()) == every
+    assert [one.id for one in choose_mutants(every, ("P4.10",))] == ["P4.10-two"]
+    assert [one.id for one in choose_mutants(every[:2], ("P4",))] == ["P4.1-one", "P4.10-two"]
+    assert [one.id for one in choose_mutants(every, ("M02",))] == ["M02"]
+    assert choose_mutants(every, ()) == every

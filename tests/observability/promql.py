@@ -51,70 +51,74 @@ class Store:
 
     series: dict[tuple[str, Labels], Samples] = field(default_factory=dict)
 
-    def add(self, name: str, labels: Mapping[str, str], at: float, value: float) -> None:
+    def add_sample(self, name: str, labels: Mapping[str, str], at: float, value: float) -> None:
         self.series.setdefault((name, frozenset(labels.items())), []).append((at, value))
 
-    def evaluate(self, text: str, at: float) -> Vector:
+    def evaluate_expression(self, text: str, at: float) -> Vector:
         """A scalar is a vector of one without labels."""
-        found = self._of(ast.parse(text), at)
+        found = self._value_of_node(ast.parse(text), at)
         return found if isinstance(found, dict) else {frozenset(): found}
 
-    def _of(self, node: Any, at: float) -> Any:
+    def _value_of_node(self, node: Any, at: float) -> Any:
         match node:
             case ast.NumberLiteral():
                 return float(node.val)
             case ast.ParenExpr():
-                return self._of(node.expr, at)
+                return self._value_of_node(node.expr, at)
             case ast.VectorSelector():
-                return {labels: samples[-1][1] for labels, samples in self._selected(node, at, LOOKBACK_SECONDS)}
+                return {
+                    labels: samples[-1][1] for labels, samples in self._selected_samples(node, at, LOOKBACK_SECONDS)
+                }
             case ast.Call():
-                return self._call(node, at)
+                return self._value_of_call(node, at)
             case ast.AggregateExpr():
-                return self._aggregate(node, at)
+                return self._value_of_aggregation(node, at)
             case ast.BinaryExpr():
-                return self._binary(node, at)
+                return self._value_of_binary(node, at)
         raise NotImplementedError(f"{type(node).__name__}: {node}")
 
-    def _selected(self, node: Any, at: float, seconds: float) -> Iterator[tuple[Labels, Samples]]:
+    def _selected_samples(self, node: Any, at: float, seconds: float) -> Iterator[tuple[Labels, Samples]]:
         """The samples of each series in (at − seconds, at]; those that have none are left out."""
         for (name, labels), samples in self.series.items():
-            if name != node.name or not all(_matches(one, dict(labels)) for one in node.matchers.matchers):
+            if name != node.name or not all(_matches_label(one, dict(labels)) for one in node.matchers.matchers):
                 continue
             first = bisect_right(samples, at - seconds, key=lambda one: one[0])
             inside = samples[first : bisect_right(samples, at, key=lambda one: one[0])]
             if inside:
                 yield labels, inside
 
-    def _call(self, node: Any, at: float) -> Any:
+    def _value_of_call(self, node: Any, at: float) -> Any:
         name = node.func.name
         if name == "vector":
-            return {frozenset(): self._of(node.args[0], at)}
+            return {frozenset(): self._value_of_node(node.args[0], at)}
         if name == "clamp_max":
-            most = self._of(node.args[1], at)
-            return {labels: min(value, most) for labels, value in self._of(node.args[0], at).items()}
+            most = self._value_of_node(node.args[1], at)
+            return {labels: min(value, most) for labels, value in self._value_of_node(node.args[0], at).items()}
         seconds = node.args[0].range.total_seconds()
-        selected = self._selected(node.args[0].vector_selector, at, seconds)
+        selected = self._selected_samples(node.args[0].vector_selector, at, seconds)
         match name:
             case "rate":
-                return {labels: _increase(samples) / seconds for labels, samples in selected if len(samples) > 1}
+                return {
+                    labels: _increase_of_counter(samples) / seconds for labels, samples in selected if len(samples) > 1
+                }
             case "increase":
-                return {labels: _increase(samples) for labels, samples in selected if len(samples) > 1}
+                return {labels: _increase_of_counter(samples) for labels, samples in selected if len(samples) > 1}
             case "avg_over_time":
                 return {labels: sum(value for _, value in samples) / len(samples) for labels, samples in selected}
         raise NotImplementedError(name)
 
-    def _aggregate(self, node: Any, at: float) -> Vector:
+    def _value_of_aggregation(self, node: Any, at: float) -> Vector:
         groups: dict[Labels, list[float]] = {}
         kept = set(node.modifier.labels) if node.modifier is not None else set()
         if node.modifier is not None and node.modifier.type != ast.AggModifierType.By:
             raise NotImplementedError("without")
-        for labels, value in self._of(node.expr, at).items():
+        for labels, value in self._value_of_node(node.expr, at).items():
             groups.setdefault(frozenset(pair for pair in labels if pair[0] in kept), []).append(value)
         return {labels: _AGGREGATIONS[str(node.op)](values) for labels, values in groups.items()}
 
-    def _binary(self, node: Any, at: float) -> Any:
-        one, other, symbol = self._of(node.lhs, at), self._of(node.rhs, at), str(node.op)
-        on = _matching(node.modifier)
+    def _value_of_binary(self, node: Any, at: float) -> Any:
+        one, other, symbol = self._value_of_node(node.lhs, at), self._value_of_node(node.rhs, at), str(node.op)
+        on = _matching_labels(node.modifier)
         if symbol in ("and", "unless", "or"):
             keys = {on(labels) for labels in other}
             if symbol == "or":
@@ -122,10 +126,10 @@ class Store:
                 return one | {labels: value for labels, value in other.items() if on(labels) not in known}
             return {labels: value for labels, value in one.items() if (on(labels) in keys) == (symbol == "and")}
         as_bool = node.modifier is not None and node.modifier.return_bool
-        return _combined(one, other, symbol, on, as_bool)
+        return _combined_operands(one, other, symbol, on, as_bool)
 
 
-def _combined(one: Any, other: Any, symbol: str, on: Callable[[Labels], Labels], as_bool: bool) -> Any:
+def _combined_operands(one: Any, other: Any, symbol: str, on: Callable[[Labels], Labels], as_bool: bool) -> Any:
     if not isinstance(one, dict) and not isinstance(other, dict):
         return _ARITHMETIC[symbol](one, other)
     if isinstance(one, dict) and isinstance(other, dict):
@@ -146,7 +150,7 @@ def _combined(one: Any, other: Any, symbol: str, on: Callable[[Labels], Labels],
     return {labels: value for labels, value, than in pairs if compare(value, than)}
 
 
-def _matching(modifier: Any) -> Callable[[Labels], Labels]:
+def _matching_labels(modifier: Any) -> Callable[[Labels], Labels]:
     """What of the labels two series must have alike."""
     if modifier is None or modifier.matching is None:
         return lambda labels: labels
@@ -156,7 +160,7 @@ def _matching(modifier: Any) -> Callable[[Labels], Labels]:
     return lambda labels: frozenset(pair for pair in labels if pair[0] in names)
 
 
-def _matches(matcher: Any, labels: Mapping[str, str]) -> bool:
+def _matches_label(matcher: Any, labels: Mapping[str, str]) -> bool:
     value = labels.get(matcher.name, "")
     match matcher.op:
         case ast.MatchOp.Equal:
@@ -166,20 +170,20 @@ def _matches(matcher: Any, labels: Mapping[str, str]) -> bool:
     raise NotImplementedError(str(matcher))
 
 
-def _increase(samples: Samples) -> float:
+def _increase_of_counter(samples: Samples) -> float:
     """Of a counter, whose falls are restarts from 0."""
     values = [value for _, value in samples]
     return sum(after - before if after >= before else after for before, after in pairwise(values))
 
 
-def selectors(text: str) -> list[Any]:
+def selectors_in(text: str) -> list[Any]:
     """Every selector of series in an expression."""
     found: list[Any] = []
 
-    def visit(node: Any) -> bool:
+    def visit_node(node: Any) -> bool:
         if isinstance(node, ast.VectorSelector):
             found.append(node)
         return True
 
-    ast.walk(ast.parse(text), visit)
+    ast.walk(ast.parse(text), visit_node)
     return found

@@ -10,13 +10,13 @@ from .promql import Store
 TEXTS = ("1", "{", "}", '"', "'", "\\", "-0-", 'x",namespace="bank', "é", "a b")
 
 
-def quoted(text: str) -> str:
+def quoted_text(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"' if "'" in text else f"'{escaped}'".replace('\\"', '"')
 
 
 MATCHERS = st.one_of(
-    st.sampled_from(TEXTS).map(lambda text: f"x={quoted(text)}"),
+    st.sampled_from(TEXTS).map(lambda text: f"x={quoted_text(text)}"),
     st.sampled_from(('x=~".+"', 'namespace="shop"', 'namespace=~".*"', 'namespace=~"bank|shop"')),
 )
 SELECTORS = st.builds(
@@ -39,18 +39,20 @@ VECTORS = st.recursive(
 )
 
 
-def stored(*namespaces: str) -> Store:
+def store_with_samples(*namespaces: str) -> Store:
     store = Store()
     for index, namespace in enumerate(namespaces):
         for name in ("a", "b"):
             for place, text in enumerate(TEXTS):
                 for at in (0.0, 30.0, 60.0):
                     labels = {"namespace": namespace, "x": text}
-                    store.add(name, labels, at, at * (place + 1) + 1000 * index)
+                    store.add_sample(name, labels, at, at * (place + 1) + 1000 * index)
     return store
 
 
 @given(VECTORS)
 def test_a_confined_query_sees_what_it_would_if_there_were_no_other_namespace(query: str) -> None:
     forced = confine_query(query, "namespace", "shop")
-    assert stored("shop", "bank", "").evaluate(forced, 60.0) == stored("shop").evaluate(query, 60.0)
+    assert store_with_samples("shop", "bank", "").evaluate_expression(forced, 60.0) == store_with_samples(
+        "shop"
+    ).evaluate_expression(query, 60.0)

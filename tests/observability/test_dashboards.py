@@ -7,7 +7,7 @@ import make_dashboards
 import pytest
 from make_dashboards import DASHBOARDS, Dashboard
 
-from .known import wrong_in
+from .known import faults_in_expression
 
 ASKED = [
     (dashboard.name, panel.title, expr, legend)
@@ -22,19 +22,19 @@ ASKED = [
 def test_a_panel_asks_for_metrics_labels_and_values_that_there_are(
     name: str, title: str, expr: str, legend: str
 ) -> None:
-    assert wrong_in(expr) == []
+    assert faults_in_expression(expr) == []
 
 
 @pytest.mark.parametrize("dashboard", DASHBOARDS, ids=lambda one: one.name)
 def test_panels_have_ids_of_their_own_and_do_not_cover_each_other(dashboard: Dashboard) -> None:
-    panels: list[dict[str, Any]] = make_dashboards.document(dashboard)["panels"]
+    panels: list[dict[str, Any]] = make_dashboards.dashboard_document(dashboard)["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
     places = [panel["gridPos"] for panel in panels]
     assert all(place["x"] + place["w"] <= 24 for place in places)
-    assert not [pair for pair in combinations(places, 2) if _cover(*pair)]
+    assert not [pair for pair in combinations(places, 2) if _is_overlapping(*pair)]
 
 
-def _cover(one: dict[str, int], other: dict[str, int]) -> bool:
+def _is_overlapping(one: dict[str, int], other: dict[str, int]) -> bool:
     beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
     above = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
     return not (beside or above)

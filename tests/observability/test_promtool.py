@@ -13,7 +13,7 @@ import promql_parser
 import pytest
 import yaml
 
-from .known import FOLDER, rules
+from .known import FOLDER, all_rules
 from .promql import LOOKBACK_SECONDS
 from .test_rules import ALERT_RULES, ALERTS, DAY, SLOS, Series
 
@@ -25,14 +25,14 @@ PATIENCE_SECONDS = 110.0
 Case = dict[str, Any]
 
 
-def case(name: str, series: tuple[Series, ...], seconds: float, step: float, firing: dict[str, bool]) -> Case:
+def make_case(name: str, series: tuple[Series, ...], seconds: float, step: float, firing: dict[str, bool]) -> Case:
     """One of promtool's tests: samples from 0 to the end, at which each of these alerts fires, or does not."""
     count = int(seconds / step) + 1
     return {
         "name": name,
         "interval": f"{step:.0f}s",
         "input_series": [
-            {"series": _written(one), "values": " ".join(_number(one.value(step * at)) for at in range(count))}
+            {"series": _series_text(one), "values": " ".join(_number_text(one.value(step * at)) for at in range(count))}
             for one in series
         ],
         "promql_expr_test": [
@@ -46,15 +46,15 @@ def case(name: str, series: tuple[Series, ...], seconds: float, step: float, fir
     }
 
 
-def _written(one: Series) -> str:
+def _series_text(one: Series) -> str:
     return one.name + "{" + ", ".join(f'{name}="{value}"' for name, value in one.labels.items()) + "}"
 
 
-def _number(value: float) -> str:
+def _number_text(value: float) -> str:
     return "Inf" if value == float("inf") else repr(float(value))
 
 
-def judged(folder: Path, rules: str, step: float, cases: list[Case]) -> str:
+def faults_found_by_promtool(folder: Path, rules: str, step: float, cases: list[Case]) -> str:
     """What promtool finds wrong in these cases over the rules of one file; empty where nothing is."""
     tests = {"rule_files": [str(FOLDER / rules)], "evaluation_interval": f"{step:.0f}s", "tests": cases}
     file = folder / "cases.yaml"
@@ -70,22 +70,24 @@ def test_every_alert_fires_and_not_for_what_only_looks_like_it(tmp_path: Path) -
         lasting = ALERT_RULES[name].get("for")
         seconds = 3600.0 + (promql_parser.parse_duration(lasting).total_seconds() if lasting else 0.0)
         for series, firing in zip(table, (True, False), strict=True):
-            cases.append(case(f"{name} {firing}", series, seconds, STEP_SECONDS, {name: firing}))
-    assert judged(tmp_path, "alert-rules.yaml", STEP_SECONDS, cases) == ""
+            cases.append(make_case(f"{name} {firing}", series, seconds, STEP_SECONDS, {name: firing}))
+    assert faults_found_by_promtool(tmp_path, "alert-rules.yaml", STEP_SECONDS, cases) == ""
 
 
 def test_every_promise_that_is_not_kept_is_told_in_all_windows(tmp_path: Path) -> None:
     """After three days, as in test_rules.py."""
     cases = []
     for name, table in SLOS.items():
-        alerts = [rule["alert"] for rule in rules() if "alert" in rule and rule["labels"].get("slo") == name]
+        alerts = [rule["alert"] for rule in all_rules() if "alert" in rule and rule["labels"].get("slo") == name]
         assert len(alerts) == len(make_slo_rules.BURNS)
         for series, firing in zip(table, (True, False), strict=True):
-            cases.append(case(f"{name} {firing}", series, 3 * DAY, LONG_STEP_SECONDS, dict.fromkeys(alerts, firing)))
-    assert judged(tmp_path, "slo-rules.yaml", LONG_STEP_SECONDS, cases) == ""
+            cases.append(
+                make_case(f"{name} {firing}", series, 3 * DAY, LONG_STEP_SECONDS, dict.fromkeys(alerts, firing))
+            )
+    assert faults_found_by_promtool(tmp_path, "slo-rules.yaml", LONG_STEP_SECONDS, cases) == ""
 
 
 def test_a_case_that_is_wrong_is_seen(tmp_path: Path) -> None:
     _, right = ALERTS["SpillwayDown"]
-    wrong = case("down", right, 3600.0, STEP_SECONDS, {"SpillwayDown": True})
-    assert "SpillwayDown" in judged(tmp_path, "alert-rules.yaml", STEP_SECONDS, [wrong])
+    wrong = make_case("down", right, 3600.0, STEP_SECONDS, {"SpillwayDown": True})
+    assert "SpillwayDown" in faults_found_by_promtool(tmp_path, "alert-rules.yaml", STEP_SECONDS, [wrong])

@@ -7,7 +7,7 @@ import pytest
 
 from spillway.addresses import TOPICS
 
-from .known import rules
+from .known import all_rules
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operations.md"
@@ -15,13 +15,13 @@ TEXT = PAGE.read_text()
 HEADINGS = re.findall(r"^#+ (.+)$", TEXT, re.MULTILINE)
 
 
-def anchor(heading: str) -> str:
+def anchor_of_heading(heading: str) -> str:
     """As GitHub makes it."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-ANCHORS = {anchor(heading) for heading in HEADINGS}
-ALERTS = [rule for rule in rules() if "alert" in rule]
+ANCHORS = {anchor_of_heading(heading) for heading in HEADINGS}
+ALERTS = [rule for rule in all_rules() if "alert" in rule]
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
@@ -33,7 +33,7 @@ def test_an_alert_has_an_entry(alert: dict[str, dict[str, str]]) -> None:
 
 def test_no_entry_is_left_of_an_alert_that_is_gone() -> None:
     entries = TEXT.partition("## What to do when")[2]
-    places = {anchor(heading) for heading in re.findall(r"^### (.+)$", entries, re.MULTILINE)}
+    places = {anchor_of_heading(heading) for heading in re.findall(r"^### (.+)$", entries, re.MULTILINE)}
     assert places == {alert["annotations"]["runbook"].partition("#")[2] for alert in ALERTS}
 
 
@@ -45,7 +45,7 @@ def test_links_lead_somewhere(page: str) -> None:
         assert target.exists(), file
         if place:
             headings = re.findall(r"^#+ (.+)$", target.read_text(), re.MULTILINE)
-            assert place in {anchor(heading) for heading in headings}, f"{file}#{place}"
+            assert place in {anchor_of_heading(heading) for heading in headings}, f"{file}#{place}"
 
 
 def test_what_is_backed_up_is_said_of_each_topic_once() -> None:

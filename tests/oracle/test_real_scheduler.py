@@ -19,13 +19,13 @@ pytestmark = [pytest.mark.kube, pytest.mark.timeout(1800)]
 CASES_PER_FEATURE = 8
 
 
-def chosen() -> list[tuple[Case, Truth]]:
+def chosen_cases() -> list[tuple[Case, Truth]]:
     taken: Counter[str] = Counter()
     found = []
     for case, truth in read_cases():
         if can_be_played(case) and not truth.refused and truth.every and 0 < truth.most <= 20:
-            taken[case.about] += 1
-            if taken[case.about] <= CASES_PER_FEATURE:
+            taken[case.main_feature] += 1
+            if taken[case.main_feature] <= CASES_PER_FEATURE:
                 found.append((case, truth))
     return found
 
@@ -44,8 +44,10 @@ def cluster(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         yield RealCluster(member.access)
 
 
-@pytest.mark.parametrize(("case", "truth"), chosen(), ids=[f"{case.about}-{case.name}" for case, _ in chosen()])
+@pytest.mark.parametrize(
+    ("case", "truth"), chosen_cases(), ids=[f"{case.main_feature}-{case.name}" for case, _ in chosen_cases()]
+)
 def test_the_scheduler_ends_where_the_oracle_says(cluster: RealCluster, case: Case, truth: Truth) -> None:
     """Between the least and the most replicas; where the order cannot matter, exactly so many."""
-    bound = cluster.play(case, truth.most + 2, lambda bound: bound >= truth.least)
+    bound = cluster.schedule_case(case, truth.most + 2, lambda bound: bound >= truth.least)
     assert truth.least <= bound <= truth.most

@@ -12,7 +12,7 @@ from spillway_local.in_process import InProcess
 NAMESPACE = "shop"
 
 
-async def until(reached: Callable[[], Any], what: str, seconds: float = 60) -> None:
+async def wait_until(reached: Callable[[], Any], what: str, seconds: float = 60) -> None:
     """Polls a condition, sync or async, until it holds."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:
@@ -23,34 +23,37 @@ async def until(reached: Callable[[], Any], what: str, seconds: float = 60) -> N
         await asyncio.sleep(0.1)
 
 
-async def join(platform: InProcess, groups: dict[str, tuple[NodeGroup, ...]] | None = None) -> None:
+async def join_members(platform: InProcess, groups: dict[str, tuple[NodeGroup, ...]] | None = None) -> None:
     """Every member joins; own by its name, else cloud. Returns when all of them are ready."""
-    await until(lambda: platform.planner().is_active, "a planner is active")
+    await wait_until(lambda: platform.planner().is_active, "a planner is active")
     for name in platform.members:
         tier = "own" if name.startswith("own") else "cloud"
         await platform.planner().join_cluster(
             JoinClusterRequest(name, name, tier=tier, node_groups=(groups or {}).get(name, ()))
         )
-    await until(lambda: all_ready(platform), "every cluster is ready")
+    await wait_until(lambda: are_all_ready(platform), "every cluster is ready")
 
 
-async def all_ready(platform: InProcess) -> bool:
+async def are_all_ready(platform: InProcess) -> bool:
     clusters = (await platform.planner().list_clusters(ListClustersRequest())).clusters
     return all(cluster.state == "Ready" for cluster in clusters)
 
 
-async def bound(platform: InProcess, service: str | None = None) -> dict[str, int]:
+async def bound_pods_by_cluster(platform: InProcess, service: str | None = None) -> dict[str, int]:
     """Pods on nodes by cluster, from the members' own APIs."""
     return {
-        name: len([pod for pod in await pods(platform, name, service) if is_bound(pod)]) for name in platform.members
+        name: len([pod for pod in await list_pods(platform, name, service) if is_bound(pod)])
+        for name in platform.members
     }
 
 
-async def unbound(platform: InProcess) -> int:
-    return sum([len([pod for pod in await pods(platform, name) if not is_bound(pod)]) for name in platform.members])
+async def unbound_pod_count(platform: InProcess) -> int:
+    return sum(
+        [len([pod for pod in await list_pods(platform, name) if not is_bound(pod)]) for name in platform.members]
+    )
 
 
-async def pods(platform: InProcess, name: str, service: str | None = None) -> list[dict[str, Any]]:
+async def list_pods(platform: InProcess, name: str, service: str | None = None) -> list[dict[str, Any]]:
     selector = f"app={service}" if service else ""
     found = await platform.member_api(name).list(PODS, label_selector=selector)
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]

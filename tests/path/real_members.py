@@ -23,15 +23,15 @@ class OnRealMembers(InProcess):
 
     def connect(self, service: str, joined: ClusterJoined) -> ClusterApi:
         own = self.accounts and self.accounts / service / f"{joined.credential}.kubeconfig"
-        return opened(own or self.kubeconfigs[joined.credential], joined.cluster, "spillway")
+        return open_member_api(own or self.kubeconfigs[joined.credential], joined.cluster, "spillway")
 
     def member_api(self, name: str) -> ClusterApi:
         if name not in self.apis:
-            self.apis[name] = opened(self.kubeconfigs[name], name, "kubectl")
+            self.apis[name] = open_member_api(self.kubeconfigs[name], name, "kubectl")
         return self.apis[name]
 
 
-def opened(kubeconfig: Path, cluster: str, manager: str) -> ClusterApi:
+def open_member_api(kubeconfig: Path, cluster: str, manager: str) -> ClusterApi:
     settings = ClusterApiSettings(field_manager=manager)
     read = partial(load_endpoint, kubeconfig.parent, kubeconfig.stem)
     return ClusterApi(HttpTransport(Credentials(read), cluster, settings), cluster, settings)

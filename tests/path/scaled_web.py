@@ -24,14 +24,14 @@ async def declare_policy(platform: InProcess) -> None:
     await platform.hpa().declare_policy(DeclarePolicyRequest(json.dumps(manifest)))
 
 
-def requests(platform: InProcess, name: str, count: int) -> LoadObserved:
+def requests_observed(platform: InProcess, name: str, count: int) -> LoadObserved:
     return LoadObserved(NAMESPACE, name, "requests", "", "", "", "", count * 1000, platform.wall_ms(), 0, "test", "")
 
 
-async def replicas(platform: InProcess, wanted: int) -> bool:
-    return sum((await placed(platform, "web")).values()) == wanted
+async def has_replicas(platform: InProcess, wanted: int) -> bool:
+    return sum((await placed_replicas_by_cluster(platform, "web")).values()) == wanted
 
 
-async def placed(platform: InProcess, name: str) -> dict[str, int]:
+async def placed_replicas_by_cluster(platform: InProcess, name: str) -> dict[str, int]:
     reply = await platform.planner().get(GetRequest(NAMESPACE, name))
     return {part.cluster: part.replicas for part in reply.placement.parts if part.replicas}

@@ -34,7 +34,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process_platform
 
-from .platform_steps import NAMESPACE, all_ready, bound, join, unbound, until
+from .platform_steps import NAMESPACE, are_all_ready, bound_pods_by_cluster, join_members, unbound_pod_count, wait_until
 
 pytestmark = pytest.mark.looptime
 
@@ -45,7 +45,7 @@ SMALL = (
 )
 
 
-def request(name: str, replicas: int, cpu: str = "500m", policy: str = "") -> ApplyRequest:
+def apply_request(name: str, replicas: int, cpu: str = "500m", policy: str = "") -> ApplyRequest:
     return ApplyRequest((deployment(name, NAMESPACE, replicas, cpu=cpu), *((policy,) if policy else ())))
 
 
@@ -53,7 +53,7 @@ REFUSE = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"
 ONE_NODE = (MemberPlan("own-1", "own", (member_nodes.MemberNodes(1, "n", 4_000, 16 * GIB),), room=8),)
 
 
-async def mark_at(platform: InProcess, cluster: str, version: str) -> str:
+async def replace_placement_mark(platform: InProcess, cluster: str, version: str) -> str:
     """Somebody else's hand on our annotation of web. Returns what it was."""
     api = platform.member_api(cluster)
     metadata = (await api.get(DEPLOYMENTS, NAMESPACE, "web"))["metadata"]
@@ -62,7 +62,7 @@ async def mark_at(platform: InProcess, cluster: str, version: str) -> str:
     return str(metadata["annotations"][ANNOTATION_PLACEMENT])
 
 
-async def cordon(platform: InProcess, is_cordoned: bool) -> None:
+async def cordon_node(platform: InProcess, is_cordoned: bool) -> None:
     """The node of ONE_NODE."""
     api = platform.member_api("own-1")
     version = (await api.get(NODES, "", "n-0"))["metadata"]["resourceVersion"]
@@ -84,37 +84,37 @@ async def test_replicas_wait_for_nodes_that_arrive_late() -> None:
     arriving = NodeGroupSpec(NodeSpec("burst-", 1, 8_000, 32 * GIB, labels={"pool": "burst"}), 3, 40)
     settings = {"cloud-1": Settings(node_groups=(arriving,))}
     async with in_process_platform(SMALL, sim_settings=lambda name: settings.get(name, Settings())) as platform:
-        await join(platform, {"cloud-1": (group,)})
-        reply = await platform.planner().apply(request("web", 128 + 20))
+        await join_members(platform, {"cloud-1": (group,)})
+        reply = await platform.planner().apply(apply_request("web", 128 + 20))
         parts = {part.cluster: (part.replicas, part.replicas_new) for part in reply.parts}
         assert parts == {"own-1": (32, 0), "own-2": (32, 0), "cloud-1": (84, 20)}
         assert reply.unplaced == 0
         needed = platform.planner().state.needed[NAMESPACE, "web"]["cloud-1"]
         assert needed.replicas_new == 20
 
-        async def all_run() -> bool:
-            return sum((await bound(platform)).values()) == 148
+        async def are_all_running() -> bool:
+            return sum((await bound_pods_by_cluster(platform)).values()) == 148
 
-        await until(all_run, "the late nodes took the rest", 120)
+        await wait_until(are_all_running, "the late nodes took the rest", 120)
         await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 10))
-        await until(lambda: (NAMESPACE, "web") in platform.planner().state.workloads, "it is known")
+        await wait_until(lambda: (NAMESPACE, "web") in platform.planner().state.workloads, "it is known")
         assert platform.planner().state.needed[NAMESPACE, "web"]["cloud-1"].replicas_new == 0
 
 
-def ranked(name: str, replicas: int, cpu: str, priority: int) -> ApplyRequest:
+def request_with_priority(name: str, replicas: int, cpu: str, priority: int) -> ApplyRequest:
     policy = {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"priority": priority}}
-    return request(name, replicas, cpu, json.dumps(policy))
+    return apply_request(name, replicas, cpu, json.dumps(policy))
 
 
 async def test_a_request_of_a_higher_priority_goes_before_those_that_were_asked_earlier() -> None:
     """Ten of one replica wait, two a step, where four fit; who scales one of them goes by its priority, too."""
     narrow = PlannerSettings(requests_in_group_max=2)
     async with in_process_platform(ONE_NODE, services=("snapshot-1", "planner-1"), planner_settings=narrow) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
-        await planner.apply(ranked("scaled", 0, "1", 7))
-        low = [planner.apply(ranked(f"low-{number}", 1, "1", 0)) for number in range(10)]
-        high = planner.apply(ranked("high", 2, "1", 5))
+        await planner.apply(request_with_priority("scaled", 0, "1", 7))
+        low = [planner.apply(request_with_priority(f"low-{number}", 1, "1", 0)) for number in range(10)]
+        high = planner.apply(request_with_priority("high", 2, "1", 5))
         replies = await asyncio.gather(*low, high, planner.scale(ScaleRequest(NAMESPACE, "scaled", 1)))
         assert [reply.placed for reply in replies] == [1] + 9 * [0] + [2, 1]
 
@@ -124,18 +124,18 @@ async def test_who_waits_with_a_higher_priority_gets_new_room_before_a_request_d
     rare = PlannerSettings(tick_seconds=30.0)
 
     async with in_process_platform(ONE_NODE, services=("snapshot-1", "planner-1"), planner_settings=rare) as platform:
-        await join(platform)
-        planner, newcomer = platform.planner(), ranked("newcomer", 2, "2", -5)
+        await join_members(platform)
+        planner, newcomer = platform.planner(), request_with_priority("newcomer", 2, "2", -5)
 
         async def is_open(replicas: int) -> bool:
             return (await planner.plan(newcomer)).placed == replicas
 
-        await cordon(platform, True)
-        await until(lambda: is_open(0), "the planner knows that the node is cordoned")
-        assert (await planner.apply(ranked("high", 2, "2", 10))).unplaced == 2
+        await cordon_node(platform, True)
+        await wait_until(lambda: is_open(0), "the planner knows that the node is cordoned")
+        assert (await planner.apply(request_with_priority("high", 2, "2", 10))).unplaced == 2
         await asyncio.sleep(45)
-        await cordon(platform, False)
-        await until(lambda: is_open(2), "the planner knows that the node is free")
+        await cordon_node(platform, False)
+        await wait_until(lambda: is_open(2), "the planner knows that the node is free")
         assert (await planner.apply(newcomer)).unplaced == 2
         high = (await planner.get(GetRequest(NAMESPACE, "high"))).placement
         assert (high.placed, high.unplaced) == (2, 0)
@@ -144,27 +144,27 @@ async def test_who_waits_with_a_higher_priority_gets_new_room_before_a_request_d
 async def test_pods_that_a_quota_refuses_end_up_elsewhere() -> None:
     """own-1 creates 5 pods of 20 and refuses the rest: they are taken back and run in own-2."""
     async with in_process_platform(SMALL) as platform:
-        await join(platform)
-        await platform.planner().apply(request("first", 1))  # Makes the namespace exist.
+        await join_members(platform)
+        await platform.planner().apply(apply_request("first", 1))  # Makes the namespace exist.
         quota = {
             "apiVersion": "v1",
             "kind": "ResourceQuota",
             "metadata": {"name": "few", "namespace": NAMESPACE},
             "spec": {"hard": {"pods": "5"}},
         }
-        await until(lambda: _create(platform, quota), "the quota is there")
-        reply = await platform.planner().apply(request("web", 40))
+        await wait_until(lambda: _create_quota(platform, quota), "the quota is there")
+        reply = await platform.planner().apply(apply_request("web", 40))
         assert reply.unplaced == 0
 
-        async def all_run() -> bool:
-            return sum((await bound(platform, "web")).values()) == 40
+        async def are_all_running() -> bool:
+            return sum((await bound_pods_by_cluster(platform, "web")).values()) == 40
 
-        await until(all_run, "all replicas run", 120)
-        assert (await bound(platform, "web"))["own-1"] <= 5
-        assert await unbound(platform) == 0
+        await wait_until(are_all_running, "all replicas run", 120)
+        assert (await bound_pods_by_cluster(platform, "web"))["own-1"] <= 5
+        assert await unbound_pod_count(platform) == 0
 
 
-async def _create(platform: object, quota: dict[str, object]) -> bool:
+async def _create_quota(platform: object, quota: dict[str, object]) -> bool:
     api = platform.member_api("own-1")  # type: ignore[attr-defined]
     if await api.get(RESOURCE_QUOTAS, NAMESPACE, "few") is None:
         try:
@@ -178,28 +178,31 @@ async def test_two_bursts_that_exceed_the_room_leave_nothing_pending() -> None:
     """400 Apply calls at once, more than fits: what is placed runs, what is not is named, no pod pends."""
     chance = random.Random(20261121)
     async with in_process_platform(SMALL) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
         requests = [
-            request(f"job-{n}", chance.randint(1, 4), cpu=f"{chance.choice((100, 250, 500, 1000, 1500))}m")
+            apply_request(f"job-{n}", chance.randint(1, 4), cpu=f"{chance.choice((100, 250, 500, 1000, 1500))}m")
             for n in range(400)
         ]
 
-        async def burst(part: list[ApplyRequest]) -> list[object]:
+        async def apply_at_once(part: list[ApplyRequest]) -> list[object]:
             return await asyncio.gather(*(planner.apply(entry) for entry in part), return_exceptions=True)
 
-        answers = [*await burst(requests[:200]), *await burst(requests[200:])]
+        answers = [*await apply_at_once(requests[:200]), *await apply_at_once(requests[200:])]
         unexpected = [
             answer for answer in answers if isinstance(answer, BaseException) and not isinstance(answer, RequestError)
         ]
         assert unexpected == []
 
-        async def settled() -> bool:
+        async def is_settled() -> bool:
             placed = sum(part.replicas for entry in planner.state.workloads.values() for part in entry.parts.values())
-            return await unbound(platform) == 0 and sum((await bound(platform)).values()) == placed
+            return (
+                await unbound_pod_count(platform) == 0
+                and sum((await bound_pods_by_cluster(platform)).values()) == placed
+            )
 
         await asyncio.sleep(40)  # Virtual: past every wait for binds and every take-back.
-        await until(settled, "what is placed runs and nothing pends", 120)
+        await wait_until(is_settled, "what is placed runs and nothing pends", 120)
         waiting = [entry for entry in planner.state.workloads.values() if entry.unplaced]
         assert waiting
         assert all(entry.placement and entry.placement.waiting_for for entry in waiting)
@@ -213,71 +216,71 @@ async def test_a_stopped_collectors_clusters_are_taken_over() -> None:
     async with in_process_platform(
         SMALL, services, planner_settings=PlannerSettings(capacity_age_max_seconds=8)
     ) as platform:
-        await join(platform)
-        await platform.planner().apply(request("web", 10))
+        await join_members(platform)
+        await platform.planner().apply(apply_request("web", 10))
         await platform.stop_instance("snapshot-1")
         await asyncio.sleep(20)
-        assert await all_ready(platform)
+        assert await are_all_ready(platform)
         platform.start_instance("snapshot-3")
         await asyncio.sleep(20)
         await platform.kill_instance("snapshot-2")
         await asyncio.sleep(20)
-        assert await all_ready(platform)
+        assert await are_all_ready(platform)
         await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 70))
 
-        async def all_run() -> bool:
-            return sum((await bound(platform, "web")).values()) == 70
+        async def are_all_running() -> bool:
+            return sum((await bound_pods_by_cluster(platform, "web")).values()) == 70
 
-        await until(all_run, "70 replicas run")
+        await wait_until(are_all_running, "70 replicas run")
 
 
 async def test_a_standby_goes_on_where_the_killed_planner_was() -> None:
     """The active planner is killed: the standby answers, with the same key the same answer, and places on."""
     services = ("snapshot-1", "planner-1", "planner-2", "propagator-1")
     async with in_process_platform(SMALL, services) as platform:
-        await join(platform)
-        first = await platform.planner().apply(ApplyRequest(request("web", 20).manifests, "once"))
+        await join_members(platform)
+        first = await platform.planner().apply(ApplyRequest(apply_request("web", 20).manifests, "once"))
         active = next(name for name, entry in platform.running.items() if entry.service is platform.planner())
         await platform.kill_instance(active)
-        await until(lambda: platform.planner().is_active, "the standby is active")
-        again = await platform.planner().apply(ApplyRequest(request("web", 20).manifests, "once"))
+        await wait_until(lambda: platform.planner().is_active, "the standby is active")
+        again = await platform.planner().apply(ApplyRequest(apply_request("web", 20).manifests, "once"))
         assert again == replace(first, inputs=())
         reply = await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 64))
         assert reply.unplaced == 0
 
-        async def all_run() -> bool:
-            return sum((await bound(platform, "web")).values()) == 64
+        async def are_all_running() -> bool:
+            return sum((await bound_pods_by_cluster(platform, "web")).values()) == 64
 
-        await until(all_run, "64 replicas run")
+        await wait_until(are_all_running, "64 replicas run")
 
 
 async def test_deleting_is_a_state_until_every_cluster_says_absent() -> None:
     """Delete lists the clusters that still hold the object; a silent one keeps the workload in Deleting."""
     async with in_process_platform(SMALL) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
-        await planner.apply(request("web", 40))
-        await until(lambda: len(planner.state.workloads[NAMESPACE, "web"].statuses) == 2, "both clusters show it")
+        await planner.apply(apply_request("web", 40))
+        await wait_until(lambda: len(planner.state.workloads[NAMESPACE, "web"].statuses) == 2, "both clusters show it")
         await platform.silence_member("own-2")
         reply = await planner.delete(DeleteRequest(NAMESPACE, "web"))
         assert {part.cluster for part in reply.parts} == {"own-1", "own-2"}
-        await until(lambda: set(planner.state.workloads[NAMESPACE, "web"].parts) == {"own-2"}, "own-1 is done")
+        await wait_until(lambda: set(planner.state.workloads[NAMESPACE, "web"].parts) == {"own-2"}, "own-1 is done")
         with pytest.raises(RequestError, match="Deleting: still in own-2"):
-            await planner.apply(request("web", 1))
+            await planner.apply(apply_request("web", 1))
         await platform.wake_member("own-2")
-        await until(lambda: not planner.state.workloads[NAMESPACE, "web"].parts, "own-2 is done", 120)
+        await wait_until(lambda: not planner.state.workloads[NAMESPACE, "web"].parts, "own-2 is done", 120)
         with pytest.raises(RequestError, match="not declared"):
             await planner.get(GetRequest(NAMESPACE, "web"))
-        assert (await planner.apply(request("web", 2))).placed == 2
+        assert (await planner.apply(apply_request("web", 2))).placed == 2
 
 
 async def test_a_watch_resumes_from_its_position() -> None:
     """What changed while nobody watched is told on resuming; what did not change is not."""
     async with in_process_platform(SMALL) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
-        await planner.apply(request("quiet", 1))
-        await planner.apply(request("web", 2))
+        await planner.apply(apply_request("quiet", 1))
+        await planner.apply(apply_request("web", 2))
         await asyncio.sleep(5)
         watch = planner.watch(WatchRequest())
         seen = [await anext(watch), await anext(watch)]
@@ -295,21 +298,21 @@ async def test_a_watch_resumes_from_its_position() -> None:
 
 async def test_a_watch_from_a_position_of_another_log_is_refused_and_ends_nothing_else() -> None:
     async with in_process_platform(SMALL) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
         beyond = position_token({(WORKLOADS.name, 0): 10**6})
         with pytest.raises(RequestError, match="expected a position of this log that Watch returned"):
             await anext(planner.watch(WatchRequest(position=beyond)))
-        assert (await planner.apply(request("web", 2))).placed == 2
+        assert (await planner.apply(apply_request("web", 2))).placed == 2
 
 
 async def test_a_flushed_store_is_filled_again() -> None:
     """History survives a flush of the store: it comes back from the log."""
     async with in_process_platform(SMALL) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
         for replicas in (3, 5, 7):
-            await planner.apply(request("web", replicas))
+            await planner.apply(apply_request("web", replicas))
         history = GetRequest(NAMESPACE, "web", history=10)
         await asyncio.sleep(3)
         before = (await planner.get(history)).history
@@ -326,18 +329,18 @@ async def test_histories_are_as_the_log_whatever_the_store_misses(waiting_max: i
     settings = PlannerSettings(history_waiting_max=waiting_max)
     services = ("snapshot-1", "planner-1", "planner-2", "propagator-1")
     async with in_process_platform(SMALL, services, planner_settings=settings) as platform:
-        await join(platform)
+        await join_members(platform)
         store, done = platform.store, asyncio.Event()
 
-        async def ask(name: str) -> None:
+        async def scale_until_done(name: str) -> None:
             for replicas in range(1, 1000):
                 if done.is_set():
                     return
                 with suppress(RequestError):
-                    await platform.planner().apply(request(name, 1 + replicas % 3, cpu="10m"))
+                    await platform.planner().apply(apply_request(name, 1 + replicas % 3, cpu="10m"))
                 await asyncio.sleep(0.05)
 
-        asking = [asyncio.create_task(ask(f"web-{number}")) for number in range(3)]
+        asking = [asyncio.create_task(scale_until_done(f"web-{number}")) for number in range(3)]
         for pause, store.seconds in ((1.2, 0), (0.6, 0.1), (1.2, 0.02), (1.2, 0)):
             await asyncio.sleep(pause)
             store.flush_all()
@@ -347,7 +350,7 @@ async def test_histories_are_as_the_log_whatever_the_store_misses(waiting_max: i
         await asyncio.sleep(1.3)
         active = next(name for name, entry in platform.running.items() if entry.service is platform.planner())
         await platform.stop_instance(active)
-        await until(lambda: platform.planner().is_active, "the standby is active")
+        await wait_until(lambda: platform.planner().is_active, "the standby is active")
         await asyncio.sleep(1.1)
         done.set()
         await asyncio.gather(*asking)
@@ -369,7 +372,7 @@ async def test_histories_are_as_the_log_whatever_the_store_misses(waiting_max: i
                     return list((await platform.planner().get(asked)).history) == last
                 return False
 
-            await until(is_whole, f"{name}: its history is the log's")
+            await wait_until(is_whole, f"{name}: its history is the log's")
 
 
 @pytest.mark.parametrize("flushed", [False, True])
@@ -377,54 +380,54 @@ async def test_the_history_of_what_is_gone_ends_and_that_of_what_is_there_does_n
     """Also where all was written again meanwhile; who is declared again has its history for good."""
     soon = PlannerSettings(forget_after_seconds=5, history_gone_seconds=60)
     async with in_process_platform(SMALL, planner_settings=soon) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
         for name in ("stays", "goes", "again"):
-            await planner.apply(request(name, 1))
+            await planner.apply(apply_request(name, 1))
         for name in ("goes", "again"):
             await planner.delete(DeleteRequest(NAMESPACE, name))
-        await until(lambda: len(planner.state.workloads) == 1, "they are forgotten", 60)
+        await wait_until(lambda: len(planner.state.workloads) == 1, "they are forgotten", 60)
         if flushed:
             platform.store.flush_all()
         await asyncio.sleep(5)
 
-        async def causes(name: str) -> list[str]:
+        async def causes_in_history(name: str) -> list[str]:
             with suppress(RequestError):
                 return [entry.cause for entry in (await planner.get(GetRequest(NAMESPACE, name, history=9))).history]
             return []
 
-        assert (await causes("goes"))[-1:] == (await causes("again"))[-1:] == ["Apply"]
-        await planner.apply(request("again", 1))
+        assert (await causes_in_history("goes"))[-1:] == (await causes_in_history("again"))[-1:] == ["Apply"]
+        await planner.apply(apply_request("again", 1))
         await asyncio.sleep(65)
-        assert await causes("goes") == []
-        assert [(await causes(name))[-1:] for name in ("stays", "again")] == [["Apply"], ["Apply"]]
-        assert len(await causes("again")) > 2
+        assert await causes_in_history("goes") == []
+        assert [(await causes_in_history(name))[-1:] for name in ("stays", "again")] == [["Apply"], ["Apply"]]
+        assert len(await causes_in_history("again")) > 2
 
 
 async def test_a_planner_under_traffic_ends_between_two_writes() -> None:
     """SIGTERM while requests come one after the other: the active planner ends, what it answered is in the log."""
     services = ("snapshot-1", "planner-1", "planner-2", "propagator-1")
     async with in_process_platform(SMALL, services) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
         active = next(name for name, entry in platform.running.items() if entry.service is planner)
         answered: list[str] = []
 
-        async def ask() -> None:
+        async def apply_many() -> None:
             for n in range(1000):
                 try:
-                    await planner.apply(request(f"web-{n}", 1, cpu="10m"))
+                    await planner.apply(apply_request(f"web-{n}", 1, cpu="10m"))
                 except RequestError:
                     return
                 answered.append(f"web-{n}")
                 await asyncio.sleep(0.002)  # Else all of them are asked before time moves on.
 
-        asking = asyncio.create_task(ask())
-        await until(lambda: len(answered) > 20, "requests are answered")
+        asking = asyncio.create_task(apply_many())
+        await wait_until(lambda: len(answered) > 20, "requests are answered")
         async with asyncio.timeout(5):
             await platform.stop_instance(active)
         await asking
-        await until(lambda: platform.planner().is_active, "the standby is active")
+        await wait_until(lambda: platform.planner().is_active, "the standby is active")
         known = {name for _, name in platform.planner().state.workloads}
         assert set(answered) <= known
 
@@ -432,35 +435,36 @@ async def test_a_planner_under_traffic_ends_between_two_writes() -> None:
 async def test_refuse_does_not_refuse_what_a_moment_later_fits() -> None:
     """Promises that are not bound yet make room uncertain: a Refuse request waits for the binds, then is placed."""
     async with in_process_platform(SMALL) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
         first, second = await asyncio.gather(
-            planner.apply(request("small", 20, cpu="100m")), planner.apply(request("large", 20, cpu="2", policy=REFUSE))
+            planner.apply(apply_request("small", 20, cpu="100m")),
+            planner.apply(apply_request("large", 20, cpu="2", policy=REFUSE)),
         )
         assert (first.unplaced, second.unplaced) == (0, 0)
         with pytest.raises(RequestError, match="the policy says Refuse"):
-            await planner.apply(request("huge", 500, cpu="2", policy=REFUSE))
+            await planner.apply(apply_request("huge", 500, cpu="2", policy=REFUSE))
 
 
 async def test_refuse_is_not_said_by_what_was_heard_before_the_request_came() -> None:
     """Room that came up before, and of which no record tells yet, is used; without any the answer comes soon."""
     async with in_process_platform(ONE_NODE) as platform:
-        await join(platform)
+        await join_members(platform)
         planner, now = platform.planner(), asyncio.get_running_loop().time
-        await planner.apply(request("web", 1, cpu="1"))
+        await planner.apply(apply_request("web", 1, cpu="1"))
 
         async def is_open(replicas: int) -> bool:
-            return (await planner.plan(request("other", 1, cpu="1"))).placed == replicas
+            return (await planner.plan(apply_request("other", 1, cpu="1"))).placed == replicas
 
-        await cordon(platform, True)
-        await until(lambda: is_open(0), "the planner knows that the node is cordoned")
+        await cordon_node(platform, True)
+        await wait_until(lambda: is_open(0), "the planner knows that the node is cordoned")
         asked_at = now()
         with pytest.raises(RequestError, match="the policy says Refuse"):
-            await planner.apply(request("web", 2, cpu="1", policy=REFUSE))
+            await planner.apply(apply_request("web", 2, cpu="1", policy=REFUSE))
         assert 0 < now() - asked_at < 2 * PlannerSettings().refuse_after_seconds
-        await cordon(platform, False)
+        await cordon_node(platform, False)
         assert await is_open(0)
-        assert (await planner.apply(request("web", 2, cpu="1", policy=REFUSE))).placed == 2
+        assert (await planner.apply(apply_request("web", 2, cpu="1", policy=REFUSE))).placed == 2
 
 
 TWO_NODES = (MemberPlan("own-1", "own", (member_nodes.MemberNodes(2, "n", 4_000, 16 * GIB),), room=8),)
@@ -468,24 +472,24 @@ NOT_BOUND = PlannerSettings(request_seconds=5.0, bind_quiet_seconds=60.0, bind_w
 """Who is promised a node is bound by nobody, for want of a propagator, and is waited for."""
 
 
-def keyed(name: str, key: str = "once") -> ApplyRequest:
+def request_with_key(name: str, key: str = "once") -> ApplyRequest:
     """Two of 2 cores: beside one of 3 that may go to either of TWO_NODES, they fit for sure once that is bound."""
-    return replace(request(name, 2, cpu="2", policy=REFUSE), idempotency_key=key)
+    return replace(apply_request(name, 2, cpu="2", policy=REFUSE), idempotency_key=key)
 
 
 async def test_who_may_fit_is_not_refused_but_asks_again_until_binds_decide() -> None:
     async with in_process_platform(
         TWO_NODES, services=("snapshot-1", "planner-1"), planner_settings=NOT_BOUND
     ) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
-        assert (await planner.apply(request("big", 1, cpu="3"))).placed == 1
+        assert (await planner.apply(apply_request("big", 1, cpu="3"))).placed == 1
         for _ in range(2):
             with pytest.raises(RequestError, match="not refused yet: retry with the same idempotency key") as told:
-                await planner.apply(keyed("web"))
+                await planner.apply(request_with_key("web"))
             assert told.value.code == "UNAVAILABLE"
         platform.start_instance("propagator-1")
-        assert (await planner.apply(keyed("web"))).placed == 2
+        assert (await planner.apply(request_with_key("web"))).placed == 2
 
 
 async def test_who_asks_again_goes_on_with_its_wait_for_binds_which_ends() -> None:
@@ -493,22 +497,22 @@ async def test_who_asks_again_goes_on_with_its_wait_for_binds_which_ends() -> No
     async with in_process_platform(
         TWO_NODES, services=("snapshot-1", "planner-1"), planner_settings=NOT_BOUND
     ) as platform:
-        await join(platform)
+        await join_members(platform)
         planner, now = platform.planner(), asyncio.get_running_loop().time
-        await planner.apply(request("big", 1, cpu="3"))
+        await planner.apply(apply_request("big", 1, cpu="3"))
         asked_at, found = now(), list[str]()
         while "FAILED_PRECONDITION" not in found:
             with pytest.raises(RequestError, match="the policy says Refuse") as told:
-                await planner.apply(keyed("web"))
+                await planner.apply(request_with_key("web"))
             found.append(told.value.code)
         assert found == ["UNAVAILABLE", "UNAVAILABLE", "FAILED_PRECONDITION"]
         assert 12 <= now() - asked_at < 13
-        for request_of_another in (keyed("web", "twice"), keyed("other")):
+        for request_of_another in (request_with_key("web", "twice"), request_with_key("other")):
             with pytest.raises(RequestError, match="not refused yet"):
                 await planner.apply(request_of_another)
 
 
-async def asked_until_answered(call: Callable[[], Awaitable[PlacementReply]]) -> PlacementReply:
+async def call_until_answered(call: Callable[[], Awaitable[PlacementReply]]) -> PlacementReply:
     """As who asks again with its key does, at once."""
     while True:
         try:
@@ -523,20 +527,20 @@ async def test_what_was_asked_behind_one_that_is_not_refused_yet_stays_behind_it
     async with in_process_platform(
         TWO_NODES, services=("snapshot-1", "planner-1"), planner_settings=NOT_BOUND
     ) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
-        await planner.apply(request("web", 0, cpu="2"))
-        await planner.apply(request("big", 1, cpu="3"))
+        await planner.apply(apply_request("web", 0, cpu="2"))
+        await planner.apply(apply_request("big", 1, cpu="3"))
         scale = ScaleRequest(NAMESPACE, "web", 1, "later")
-        batch = PlanBatchRequest((BatchItem(apply=keyed("web")), BatchItem(scale=scale)))
+        batch = PlanBatchRequest((BatchItem(apply=request_with_key("web")), BatchItem(scale=scale)))
         with pytest.raises(RequestError, match="not refused yet"):
             await planner.plan_batch(batch)
         assert planner.state.workloads[NAMESPACE, "web"].declared.replicas == 0
         with pytest.raises(RequestError, match="asked before it and is not decided") as told:
             await planner.scale(scale)
         assert told.value.code == "UNAVAILABLE"
-        later = asyncio.create_task(asked_until_answered(lambda: planner.scale(scale)))
-        first = asyncio.create_task(asked_until_answered(lambda: planner.apply(keyed("web"))))
+        later = asyncio.create_task(call_until_answered(lambda: planner.scale(scale)))
+        first = asyncio.create_task(call_until_answered(lambda: planner.apply(request_with_key("web"))))
         platform.start_instance("propagator-1")
         assert ((await first).placed, (await later).placed) == (2, 1)
         assert planner.state.workloads[NAMESPACE, "web"].declared.replicas == 1
@@ -546,17 +550,17 @@ async def test_who_got_no_answer_in_time_keeps_its_turn() -> None:
     """A write takes longer than a call may. An Apply waits behind it and runs out of time, a Scale that came later does
     not: it was decided first, and the Apply undid it."""
     async with in_process_platform(TWO_NODES, services=("snapshot-1", "planner-1")) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
-        await planner.apply(request("web", 1, cpu="1"))
+        await planner.apply(apply_request("web", 1, cpu="1"))
         seconds = planner._settings.request_seconds
         platform.broker.next_write_late_seconds = seconds + 2
-        slow = asyncio.create_task(asked_until_answered(lambda: planner.apply(request("big", 1, cpu="1"))))
+        slow = asyncio.create_task(call_until_answered(lambda: planner.apply(apply_request("big", 1, cpu="1"))))
         await asyncio.sleep(1)
-        first = asyncio.create_task(asked_until_answered(lambda: planner.apply(keyed("web"))))
+        first = asyncio.create_task(call_until_answered(lambda: planner.apply(request_with_key("web"))))
         await asyncio.sleep(seconds / 2)
         scale = ScaleRequest(NAMESPACE, "web", 3, "later")
-        later = asyncio.create_task(asked_until_answered(lambda: planner.scale(scale)))
+        later = asyncio.create_task(call_until_answered(lambda: planner.scale(scale)))
         assert ((await first).replicas, (await later).replicas) == (2, 3)
         assert planner.state.workloads[NAMESPACE, "web"].declared.replicas == 3
         await slow
@@ -568,16 +572,16 @@ async def test_nobody_is_refused_for_a_promise_that_is_not_written() -> None:
     async with in_process_platform(
         ONE_NODE, services=("snapshot-1", "planner-1"), planner_settings=at_once
     ) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
         platform.broker.fail_next_write(written=False)
-        asked = [planner.apply(request(name, 4, cpu="1", policy=REFUSE)) for name in ("first", "second")]
+        asked = [planner.apply(apply_request(name, 4, cpu="1", policy=REFUSE)) for name in ("first", "second")]
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert [one.code for one in found if isinstance(one, RequestError)] == ["UNAVAILABLE", "UNAVAILABLE"]
-        await until(lambda: planner.is_active, "the log is read again")
-        assert (await planner.apply(request("second", 4, cpu="1", policy=REFUSE))).placed == 4
+        await wait_until(lambda: planner.is_active, "the log is read again")
+        assert (await planner.apply(apply_request("second", 4, cpu="1", policy=REFUSE))).placed == 4
         with pytest.raises(RequestError, match="the policy says Refuse"):
-            await planner.apply(request("first", 4, cpu="1", policy=REFUSE))
+            await planner.apply(apply_request("first", 4, cpu="1", policy=REFUSE))
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["of the decision", "of the question about its template"])
@@ -585,62 +589,62 @@ async def test_nobody_is_refused_for_a_promise_that_is_not_written() -> None:
 async def test_a_write_of_unknown_outcome_is_retried_safely(written: bool, known: bool) -> None:
     """The caller is told to retry with its key; whichever outcome it was, the replicas are placed once."""
     async with in_process_platform(SMALL) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
-        asked = ApplyRequest(request("web", 20).manifests, "once")
+        asked = ApplyRequest(apply_request("web", 20).manifests, "once")
         if known:
-            await planner.apply(request("web", 20))
+            await planner.apply(apply_request("web", 20))
             await planner.delete(DeleteRequest(NAMESPACE, "web"))
-            await until(lambda: not planner.state.workloads[NAMESPACE, "web"].parts, "it is gone")
+            await wait_until(lambda: not planner.state.workloads[NAMESPACE, "web"].parts, "it is gone")
         platform.broker.fail_next_write(written=written)
         with pytest.raises(RequestError, match="retry with the same idempotency key") as failed:
             await planner.apply(asked)
         assert failed.value.code == "UNAVAILABLE"
         answers: list[PlacementReply] = []
 
-        async def retried() -> bool:
+        async def is_retried() -> bool:
             with suppress(RequestError):
                 answers.append(await planner.apply(asked))
             return bool(answers)
 
-        await until(retried, "the retry is answered")
+        await wait_until(is_retried, "the retry is answered")
         reply = answers[0]
         assert (reply.placed, reply.generation) == (20, 3 if known else 1)  # An apply and a delete before.
         assert await planner.apply(asked) == replace(reply, inputs=())
 
-        async def all_run() -> bool:
-            return sum((await bound(platform, "web")).values()) == 20
+        async def are_all_running() -> bool:
+            return sum((await bound_pods_by_cluster(platform, "web")).values()) == 20
 
-        await until(all_run, "20 replicas run")
+        await wait_until(are_all_running, "20 replicas run")
 
 
 async def test_a_part_that_its_propagator_holds_says_why() -> None:
     """Somebody wrote a higher version onto the object: it is left as it is, and the answer about it says so."""
     async with in_process_platform(SMALL) as platform:
-        await join(platform)
-        placed = await platform.planner().apply(request("web", 8))
+        await join_members(platform)
+        placed = await platform.planner().apply(apply_request("web", 8))
 
-        async def runs(count: int) -> bool:
-            return sum((await bound(platform, "web")).values()) == count
+        async def is_running(count: int) -> bool:
+            return sum((await bound_pods_by_cluster(platform, "web")).values()) == count
 
-        await until(lambda: runs(8), "it runs")
+        await wait_until(lambda: is_running(8), "it runs")
         where = placed.parts[0].cluster
-        before = await mark_at(platform, where, "99.1")
+        before = await replace_placement_mark(platform, where, "99.1")
         await asyncio.sleep(5)
         await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 20))
 
-        async def silent() -> bool:
-            return not await says("on hold: ")
+        async def is_silent() -> bool:
+            return not await is_said("on hold: ")
 
-        async def says(beginning: str) -> bool:
+        async def is_said(beginning: str) -> bool:
             reply = await platform.planner().get(GetRequest(NAMESPACE, "web"))
             return next(status.message for status in reply.statuses if status.cluster == where).startswith(beginning)
 
-        await until(lambda: says("on hold: the object is at 99.1, above "), "it is said")
-        assert not await runs(20), "what is on hold is left as it is"
-        await mark_at(platform, where, before)
-        await until(lambda: runs(20), "it is carried out")
-        await until(silent, "nothing is said any more")
+        await wait_until(lambda: is_said("on hold: the object is at 99.1, above "), "it is said")
+        assert not await is_running(20), "what is on hold is left as it is"
+        await replace_placement_mark(platform, where, before)
+        await wait_until(lambda: is_running(20), "it is carried out")
+        await wait_until(is_silent, "nothing is said any more")
 
 
 async def test_who_waits_for_binds_to_be_answered_goes_before_who_waits_for_room() -> None:
@@ -651,11 +655,11 @@ async def test_who_waits_for_binds_to_be_answered_goes_before_who_waits_for_room
     async with in_process_platform(
         (MemberPlan("own-1", "own", (large, small), room=26),), sim_settings=lambda _: slow
     ) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
-        await planner.apply(request("first", 2, cpu="1"))
-        waits = await planner.apply(request("waits", 8, cpu="4"))
+        await planner.apply(apply_request("first", 2, cpu="1"))
+        waits = await planner.apply(apply_request("waits", 8, cpu="4"))
         assert (waits.placed, waits.unplaced) == (4, 4)
-        asked = await planner.apply(request("asked", 2, cpu="4", policy=REFUSE))
+        asked = await planner.apply(apply_request("asked", 2, cpu="4", policy=REFUSE))
         assert (asked.placed, asked.unplaced) == (2, 0)
         assert (await planner.get(GetRequest(NAMESPACE, "waits"))).placement.unplaced == 4

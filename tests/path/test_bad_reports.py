@@ -10,8 +10,8 @@ from spillway.api_scaling import ReportRequest
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import in_process_platform
 
-from .platform_steps import NAMESPACE, join, until
-from .scaled_web import declare_policy, replicas, requests
+from .platform_steps import NAMESPACE, join_members, wait_until
+from .scaled_web import declare_policy, has_replicas, requests_observed
 
 pytestmark = pytest.mark.looptime
 
@@ -19,8 +19,8 @@ pytestmark = pytest.mark.looptime
 @pytest.mark.parametrize("per_second", [5, 50])
 async def test_a_publisher_that_forgets_the_fleet_ends_no_hpa_and_hides_no_value(per_second: int) -> None:
     async with in_process_platform(services=("snapshot-1", "planner-1", "propagator-1", "hpa-1", "hpa-2")) as platform:
-        await join(platform)
-        await until(lambda: platform.hpa().is_active, "hpa is active")
+        await join_members(platform)
+        await wait_until(lambda: platform.hpa().is_active, "hpa is active")
         await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 2),)))
         await declare_policy(platform)
         active = platform.hpa()
@@ -29,8 +29,8 @@ async def test_a_publisher_that_forgets_the_fleet_ends_no_hpa_and_hides_no_value
                 for number in range(per_second):
                     platform.broker.append_raw_record((LOAD, BACKLOG)[number % 2], number % 4, b"shop/web", b"42", ())
                 await asyncio.sleep(1)
-            await platform.hpa().report(ReportRequest((requests(platform, "web", 30 + 10 * minute),)))
-            await until(lambda minute=minute: replicas(platform, 3 + minute), f"web has {3 + minute} replicas")
+            await platform.hpa().report(ReportRequest((requests_observed(platform, "web", 30 + 10 * minute),)))
+            await wait_until(lambda minute=minute: has_replicas(platform, 3 + minute), f"web has {3 + minute} replicas")
         assert platform.hpa() is active
         assert not [name for name, one in platform.running.items() if one.task.done()]
         assert platform.broker.end_offset(DEAD_LETTERS.name, 0) <= 4  # Of each topic, by each hpa.

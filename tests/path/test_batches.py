@@ -32,16 +32,16 @@ from spillway.rpc.security import CALLER, LOCAL_CALLER
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import InProcess, in_process_platform
 
-from .platform_steps import NAMESPACE, join, until
+from .platform_steps import NAMESPACE, join_members, wait_until
 
 pytestmark = pytest.mark.looptime
 
 
-def applied(number: int, replicas: int = 1, key: str = "") -> BatchItem:
+def item_to_apply(number: int, replicas: int = 1, key: str = "") -> BatchItem:
     return BatchItem(apply=ApplyRequest((deployment(f"web-{number}", NAMESPACE, replicas),), key))
 
 
-def scaled(name: str, replicas: int, key: str = "") -> BatchItem:
+def item_to_scale(name: str, replicas: int, key: str = "") -> BatchItem:
     return BatchItem(scale=ScaleRequest(NAMESPACE, name, replicas, key))
 
 
@@ -49,7 +49,7 @@ DECIDING = ("snapshot-1", "planner-1")
 """Without a propagator nobody is asked about templates, which is a transaction of its own."""
 
 
-def transactions() -> tuple[float, float]:
+def transaction_counts() -> tuple[float, float]:
     """(transactions, requests in them) so far, of this process."""
     samples = {
         sample.name: sample.value for family in metrics.TRANSACTION_REQUESTS.collect() for sample in family.samples
@@ -57,11 +57,11 @@ def transactions() -> tuple[float, float]:
     return samples["spillway_transaction_requests_count"], samples["spillway_transaction_requests_sum"]
 
 
-async def with_requests(platform: InProcess, request: PlanBatchRequest) -> tuple[float, list[str]]:
+async def transactions_of_batch(platform: InProcess, request: PlanBatchRequest) -> tuple[float, list[str]]:
     """How many transactions had the requests of a batch, and its answers' codes."""
-    before = transactions()
+    before = transaction_counts()
     reply = await platform.planner().plan_batch(request)
-    count, requests = (now - then for now, then in zip(transactions(), before, strict=True))
+    count, requests = (now - then for now, then in zip(transaction_counts(), before, strict=True))
     assert requests == sum(answer.code == "OK" for answer in reply.answers)
     return count, [answer.code for answer in reply.answers]
 
@@ -70,9 +70,9 @@ async def test_a_batch_is_one_transaction_however_small_the_groups_are() -> None
     async with in_process_platform(
         services=DECIDING, planner_settings=PlannerSettings(requests_in_group_max=3)
     ) as platform:
-        await join(platform)
-        request = PlanBatchRequest(tuple(applied(number) for number in range(20)))
-        assert await with_requests(platform, request) == (1, ["OK"] * 20)
+        await join_members(platform)
+        request = PlanBatchRequest(tuple(item_to_apply(number) for number in range(20)))
+        assert await transactions_of_batch(platform, request) == (1, ["OK"] * 20)
         found = await platform.planner().list(ListRequest(NAMESPACE))
         assert sum(reply.placement.placed for reply in found.workloads) == 20
 
@@ -84,10 +84,10 @@ async def test_one_that_is_too_large_for_the_log_is_refused_and_the_turn_goes_on
     manifest = deployment("too-large", NAMESPACE, 1)
     too_large = BatchItem(apply=ApplyRequest((manifest, config), "key"))
     async with in_process_platform(services=DECIDING) as platform:
-        await join(platform)
+        await join_members(platform)
         planner, turn = platform.planner(), metrics.TURNS_TAKEN.labels("planner")
         before = turn._value.get()
-        batch = PlanBatchRequest((applied(0), too_large, applied(1)))
+        batch = PlanBatchRequest((item_to_apply(0), too_large, item_to_apply(1)))
         alone = asyncio.create_task(planner.apply(ApplyRequest((deployment("alone", NAMESPACE, 1),))))
         reply = await planner.plan_batch(batch)
         assert [answer.code for answer in reply.answers] == ["OK", "FAILED_PRECONDITION", "OK"]
@@ -102,9 +102,15 @@ async def test_one_that_is_too_large_for_the_log_is_refused_and_the_turn_goes_on
 async def test_what_one_is_refused_for_does_not_touch_the_others() -> None:
     """In their order: what is declared first can be scaled by the next."""
     async with in_process_platform(services=DECIDING) as platform:
-        await join(platform)
-        items = (applied(0), scaled("web-0", 7), scaled("nobody", 3), applied(1, replicas=-1), applied(2))
-        _, codes = await with_requests(platform, PlanBatchRequest(items))
+        await join_members(platform)
+        items = (
+            item_to_apply(0),
+            item_to_scale("web-0", 7),
+            item_to_scale("nobody", 3),
+            item_to_apply(1, replicas=-1),
+            item_to_apply(2),
+        )
+        _, codes = await transactions_of_batch(platform, PlanBatchRequest(items))
         assert codes == ["OK", "OK", "NOT_FOUND", "INVALID_ARGUMENT", "OK"]
         reply = await platform.planner().get(GetRequest(NAMESPACE, "web-0"))
         assert reply.placement.replicas == 7
@@ -118,8 +124,8 @@ def without_inputs(reply: PlanBatchReply) -> PlanBatchReply:
 
 async def test_a_batch_asked_again_with_its_keys_has_the_same_answers() -> None:
     async with in_process_platform() as platform:
-        await join(platform)
-        request = PlanBatchRequest((applied(0, 2, "a"), scaled("web-0", 5, "b"), applied(1, 2, "c")))
+        await join_members(platform)
+        request = PlanBatchRequest((item_to_apply(0, 2, "a"), item_to_scale("web-0", 5, "b"), item_to_apply(1, 2, "c")))
         first = await platform.planner().plan_batch(request)
         await asyncio.sleep(1)
         assert await platform.planner().plan_batch(request) == without_inputs(first)
@@ -129,13 +135,13 @@ async def test_a_batch_asked_again_with_its_keys_has_the_same_answers() -> None:
     ("items", "words"),
     [
         pytest.param((), "items: 0: expected 1 to 5", id="none"),
-        pytest.param(tuple(applied(number) for number in range(6)), "items: 6: expected 1 to 5", id="too many"),
-        pytest.param((applied(0), BatchItem()), "items[1]: 'none'", id="nothing asked"),
+        pytest.param(tuple(item_to_apply(number) for number in range(6)), "items: 6: expected 1 to 5", id="too many"),
+        pytest.param((item_to_apply(0), BatchItem()), "items[1]: 'none'", id="nothing asked"),
     ],
 )
 async def test_a_batch_that_cannot_be_read_changes_nothing(items: tuple[BatchItem, ...], words: str) -> None:
     async with in_process_platform(planner_settings=PlannerSettings(batch_items_max=5)) as platform:
-        await join(platform)
+        await join_members(platform)
         with pytest.raises(RequestError) as refused:
             await platform.planner().plan_batch(PlanBatchRequest(items))
         assert refused.value.code == "INVALID_ARGUMENT"
@@ -147,16 +153,16 @@ async def test_one_callers_batches_leave_room_for_anothers_request() -> None:
     """Before anything is decided: shop may have half of the places, and bank's one request comes before shop's."""
     bounds = PlannerSettings(requests_waiting_max=8, batch_items_max=4, requests_in_group_max=1)
     async with in_process_platform(services=DECIDING, planner_settings=bounds) as platform:
-        await join(platform)
+        await join_members(platform)
         planner, answered = platform.planner(), list[str]()
 
-        async def asking(caller: str, first: int, items: int) -> None:
+        async def ask_for_batches(caller: str, first: int, items: int) -> None:
             CALLER.set(Caller(caller))
-            request = PlanBatchRequest(tuple(applied(number) for number in range(first, first + items)))
+            request = PlanBatchRequest(tuple(item_to_apply(number) for number in range(first, first + items)))
             assert [answer.code for answer in (await planner.plan_batch(request)).answers] == ["OK"] * items
             answered.append(caller)
 
-        asked = (asking("shop", 0, 4), asking("shop", 4, 1), asking("bank", 10, 1))
+        asked = (ask_for_batches("shop", 0, 4), ask_for_batches("shop", 4, 1), ask_for_batches("bank", 10, 1))
         first, refused, other = await asyncio.gather(*asked, return_exceptions=True)
         assert (first, other) == (None, None)
         assert str(refused).startswith("4 requests of caller 'shop' wait already, and 4 places are free")
@@ -171,7 +177,7 @@ ASKED: dict[str, Callable[[InProcess], Awaitable[object]]] = {
 """Of each service a request that it decides, and refuses."""
 
 
-async def reason_of_one(platform: InProcess, service: str, caller: Caller) -> str:
+async def reason_of_refusal(platform: InProcess, service: str, caller: Caller) -> str:
     CALLER.set(caller)
     with pytest.raises(RequestError) as refused:
         await ASKED[service](platform)
@@ -187,8 +193,8 @@ async def test_places_of_each_services_queue_are_by_caller(service: str) -> None
         "descheduler_settings": DeschedulerSettings(requests_waiting_max=4),
     }
     async with in_process_platform(services=(f"{service}-1",), **bounds) as platform:
-        await until(lambda: platform.running[f"{service}-1"].service.is_active, "its turn")
+        await wait_until(lambda: platform.running[f"{service}-1"].service.is_active, "its turn")
         for caller, places in ((Caller("shop"), 2), (LOCAL_CALLER, 4)):
-            asking = (asyncio.create_task(reason_of_one(platform, service, caller)) for _ in range(6))
+            asking = (asyncio.create_task(reason_of_refusal(platform, service, caller)) for _ in range(6))
             reasons = await asyncio.gather(*asking)
             assert reasons.count(TOO_MANY_WAIT) == 6 - places

@@ -39,7 +39,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import FLEET_ID, InProcess, in_process_platform
 
-from .platform_steps import NAMESPACE, join, until
+from .platform_steps import NAMESPACE, join_members, wait_until
 
 pytestmark = pytest.mark.looptime
 
@@ -65,7 +65,7 @@ SPREAD = json.dumps(
 )
 
 
-def manifest(name: str = "web", replicas: int = 3, **metadata: Any) -> dict[str, Any]:
+def deployment_manifest(name: str = "web", replicas: int = 3, **metadata: Any) -> dict[str, Any]:
     container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "500m", "memory": "64Mi"}}}
     template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
     return {
@@ -76,7 +76,7 @@ def manifest(name: str = "web", replicas: int = 3, **metadata: Any) -> dict[str,
     }
 
 
-async def run_before_us(platform: InProcess, cluster: str, *manifests: dict[str, Any]) -> None:
+async def run_without_spillway(platform: InProcess, cluster: str, *manifests: dict[str, Any]) -> None:
     """As somebody's kubectl; returns when all pods run."""
     api = platform.member_api(cluster)
     if await api.get(NAMESPACES, "", NAMESPACE) is None:
@@ -85,21 +85,23 @@ async def run_before_us(platform: InProcess, cluster: str, *manifests: dict[str,
         await api.create(DEPLOYMENTS, one)
     for one in manifests:
         name, replicas = one["metadata"]["name"], one["spec"]["replicas"]
-        await until(lambda name=name, replicas=replicas: _available(platform, cluster, name, replicas), "it runs")  # type: ignore[misc]
+        await wait_until(
+            lambda name=name, replicas=replicas: _are_available(platform, cluster, name, replicas), "it runs"
+        )  # type: ignore[misc]
 
 
-async def _available(platform: InProcess, cluster: str, name: str, replicas: int) -> bool:
-    found = await live(platform, cluster, name)
+async def _are_available(platform: InProcess, cluster: str, name: str, replicas: int) -> bool:
+    found = await live_deployment(platform, cluster, name)
     return bool((found.get("status") or {}).get("availableReplicas", 0) == replicas)
 
 
-async def live(platform: InProcess, cluster: str, name: str = "web") -> dict[str, Any]:
+async def live_deployment(platform: InProcess, cluster: str, name: str = "web") -> dict[str, Any]:
     found = await platform.member_api(cluster).get(DEPLOYMENTS, NAMESPACE, name)
     assert found is not None
     return found
 
 
-async def uids(platform: InProcess, cluster: str) -> dict[str, set[str]]:
+async def uids_by_kind(platform: InProcess, cluster: str) -> dict[str, set[str]]:
     """Of everything that a restart would change."""
     kinds = {"deployments": DEPLOYMENTS, "replicasets": REPLICASETS, "pods": PODS}
     return {
@@ -108,22 +110,22 @@ async def uids(platform: InProcess, cluster: str) -> dict[str, set[str]]:
     }
 
 
-def marks(found: dict[str, Any]) -> set[str]:
+def our_marks_of(found: dict[str, Any]) -> set[str]:
     metadata = found["metadata"]
     said = (metadata.get("labels") or {}) | (metadata.get("annotations") or {})
     return {key for key in said if key.startswith(MARK)}
 
 
-async def adopted(
+async def adopt_workload(
     platform: InProcess, *clusters: str, name: str = "web", policy: str = "", key: str = ""
 ) -> PlacementReply:
     request = AdoptRequest(NAMESPACE, name, "deployment", clusters, policy, key)
     reply = await platform.planner().adopt(request)
-    await until(lambda: _settled(platform, name), "it is taken over")
+    await wait_until(lambda: _is_settled(platform, name), "it is taken over")
     return reply
 
 
-async def _settled(platform: InProcess, name: str) -> bool:
+async def _is_settled(platform: InProcess, name: str) -> bool:
     reply = await platform.planner().get(GetRequest(NAMESPACE, name))
     return not any(part.adopting for part in reply.placement.parts) and all(
         status.state == "Present" and status.current for status in reply.statuses
@@ -132,47 +134,47 @@ async def _settled(platform: InProcess, name: str) -> bool:
 
 async def test_adopt_scale_disown_leaves_the_pods_as_they_are() -> None:
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
-        await run_before_us(platform, "own-1", manifest())
-        before, spec = await uids(platform, "own-1"), (await live(platform, "own-1"))["spec"]
+        await join_members(platform)
+        await run_without_spillway(platform, "own-1", deployment_manifest())
+        before, spec = await uids_by_kind(platform, "own-1"), (await live_deployment(platform, "own-1"))["spec"]
 
-        reply = await adopted(platform, "own-1", policy=ONLY_OWN_1, key="k1")
+        reply = await adopt_workload(platform, "own-1", policy=ONLY_OWN_1, key="k1")
         assert [(part.cluster, part.replicas, part.adopting) for part in reply.parts] == [("own-1", 3, True)]
         assert (reply.replicas, reply.unplaced) == (3, 0)
-        found = await live(platform, "own-1")
+        found = await live_deployment(platform, "own-1")
         assert found["metadata"]["labels"] == {"spillway.io/fleet": FLEET_ID, "spillway.io/workload": "web"}
         assert found["spec"] == spec
-        assert await uids(platform, "own-1") == before
+        assert await uids_by_kind(platform, "own-1") == before
         again = await platform.planner().adopt(
             AdoptRequest(NAMESPACE, "web", "deployment", ("own-1",), ONLY_OWN_1, "k1")
         )
         assert again == replace(reply, inputs=())
 
         await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 5))
-        await until(lambda: _ready(platform, 5), "five run")
-        scaled = await uids(platform, "own-1")
+        await wait_until(lambda: _are_ready(platform, 5), "five run")
+        scaled = await uids_by_kind(platform, "own-1")
         assert scaled["pods"] > before["pods"]
         assert len(scaled["pods"]) == 5
         assert (scaled["deployments"], scaled["replicasets"]) == (before["deployments"], before["replicasets"])
-        assert (await live(platform, "own-1"))["spec"] == spec | {"replicas": 5}
+        assert (await live_deployment(platform, "own-1"))["spec"] == spec | {"replicas": 5}
 
         await platform.planner().disown(DisownRequest(NAMESPACE, "web"))
-        await until(lambda: _gone(platform), "it is disowned")
-        assert marks(await live(platform, "own-1")) == set()
-        assert (await live(platform, "own-1"))["spec"] == spec | {"replicas": 5}
-        assert await uids(platform, "own-1") == scaled
+        await wait_until(lambda: _is_workload_gone(platform), "it is disowned")
+        assert our_marks_of(await live_deployment(platform, "own-1")) == set()
+        assert (await live_deployment(platform, "own-1"))["spec"] == spec | {"replicas": 5}
+        assert await uids_by_kind(platform, "own-1") == scaled
         assert (await platform.planner().list_orphans(ListOrphansRequest())).orphans == ()
 
-        await adopted(platform, "own-1")
-        assert await uids(platform, "own-1") == scaled
+        await adopt_workload(platform, "own-1")
+        assert await uids_by_kind(platform, "own-1") == scaled
 
 
-async def _ready(platform: InProcess, replicas: int, name: str = "web") -> bool:
+async def _are_ready(platform: InProcess, replicas: int, name: str = "web") -> bool:
     reply = await platform.planner().get(GetRequest(NAMESPACE, name))
     return sum(status.ready for status in reply.statuses if status.current) == replicas
 
 
-async def _gone(platform: InProcess, name: str = "web") -> bool:
+async def _is_workload_gone(platform: InProcess, name: str = "web") -> bool:
     try:
         await platform.planner().get(GetRequest(NAMESPACE, name))
     except RequestError as error:
@@ -183,52 +185,56 @@ async def _gone(platform: InProcess, name: str = "web") -> bool:
 async def test_what_a_later_apply_leaves_out_goes_from_an_adopted_object_too() -> None:
     """Though it was somebody else's update that had set it."""
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
-        before = manifest()
+        await join_members(platform)
+        before = deployment_manifest()
         container = before["spec"]["template"]["spec"]["containers"][0]
         container["env"] = [{"name": "A", "value": "1"}, {"name": "B", "value": "2"}]
-        await run_before_us(platform, "own-1", before)
-        await adopted(platform, "own-1", policy=ONLY_OWN_1)
+        await run_without_spillway(platform, "own-1", before)
+        await adopt_workload(platform, "own-1", policy=ONLY_OWN_1)
         container["env"].pop()
         await platform.planner().apply(ApplyRequest((json.dumps(before), ONLY_OWN_1)))
-        await until(lambda: _settled(platform, "web"), "it is applied")
-        found = await live(platform, "own-1")
+        await wait_until(lambda: _is_settled(platform, "web"), "it is applied")
+        found = await live_deployment(platform, "own-1")
         assert found["spec"]["template"]["spec"]["containers"][0]["env"] == [{"name": "A", "value": "1"}]
 
 
 async def test_adopt_from_two_clusters_and_delete() -> None:
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
-        await run_before_us(platform, "own-1", manifest(replicas=3))
-        await run_before_us(platform, "own-2", manifest(replicas=2))
-        reply = await adopted(platform, "own-1", "own-2")
+        await join_members(platform)
+        await run_without_spillway(platform, "own-1", deployment_manifest(replicas=3))
+        await run_without_spillway(platform, "own-2", deployment_manifest(replicas=2))
+        reply = await adopt_workload(platform, "own-1", "own-2")
         assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 3, "own-2": 2}
         await platform.planner().delete(DeleteRequest(NAMESPACE, "web"))
-        await until(lambda: _gone(platform), "it is deleted")
+        await wait_until(lambda: _is_workload_gone(platform), "it is deleted")
         assert await platform.member_api("own-1").get(DEPLOYMENTS, NAMESPACE, "web") is None
 
 
 async def test_what_was_adopted_with_no_replicas_gets_a_new_template_too() -> None:
     """Its part said no number of a template, so it was taken for one that has the newest, whatever its object was."""
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
-        await run_before_us(platform, "own-1", manifest(replicas=3))
-        await run_before_us(platform, "own-2", manifest(replicas=0))
-        await adopted(platform, "own-1", "own-2")
-        newer = manifest(replicas=3)
+        await join_members(platform)
+        await run_without_spillway(platform, "own-1", deployment_manifest(replicas=3))
+        await run_without_spillway(platform, "own-2", deployment_manifest(replicas=0))
+        await adopt_workload(platform, "own-1", "own-2")
+        newer = deployment_manifest(replicas=3)
         newer["spec"]["template"]["spec"]["containers"][0]["image"] = "app:2"
         await platform.planner().apply(ApplyRequest((json.dumps(newer),)))
         for cluster in ("own-1", "own-2"):
-            await until(lambda cluster=cluster: _runs(platform, cluster, "app:2"), "the new template is there")  # type: ignore[misc]
-        await until(lambda: _ready(platform, 3), "all three run")
+            await wait_until(
+                lambda cluster=cluster: _is_image_placed(platform, cluster, "app:2"), "the new template is there"
+            )  # type: ignore[misc]
+        await wait_until(lambda: _are_ready(platform, 3), "all three run")
 
 
-async def _runs(platform: InProcess, cluster: str, image: str) -> bool:
-    found = await live(platform, cluster)
+async def _is_image_placed(platform: InProcess, cluster: str, image: str) -> bool:
+    found = await live_deployment(platform, cluster)
     return bool(found["spec"]["template"]["spec"]["containers"][0]["image"] == image)
 
 
-async def refused(platform: InProcess, *clusters: str, kind: str = "deployment", name: str = "web") -> tuple[str, str]:
+async def refusal_of_adoption(
+    platform: InProcess, *clusters: str, kind: str = "deployment", name: str = "web"
+) -> tuple[str, str]:
     with pytest.raises(RequestError) as raised:
         await platform.planner().adopt(AdoptRequest(NAMESPACE, name, kind, clusters))
     return raised.value.code, raised.value.text
@@ -236,20 +242,20 @@ async def refused(platform: InProcess, *clusters: str, kind: str = "deployment",
 
 async def test_what_cannot_be_adopted_is_refused_with_the_reason() -> None:
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
-        other = manifest(replicas=2)
+        await join_members(platform)
+        other = deployment_manifest(replicas=2)
         other["spec"]["template"]["spec"]["containers"][0]["image"] = "app:2"
-        await run_before_us(platform, "own-1", manifest())
-        await run_before_us(platform, "own-2", other)
-        code, text = await refused(platform, "own-1", "own-2")
+        await run_without_spillway(platform, "own-1", deployment_manifest())
+        await run_without_spillway(platform, "own-2", other)
+        code, text = await refusal_of_adoption(platform, "own-1", "own-2")
         assert code == "FAILED_PRECONDITION"
         assert "between clusters own-1 and own-2, first in spec.template.spec.containers[0].image" in text
 
-        code, text = await refused(platform, "own-1", kind="statefulset")
+        code, text = await refusal_of_adoption(platform, "own-1", kind="statefulset")
         assert (code, "cannot be adopted" in text) == ("INVALID_ARGUMENT", True)
-        code, text = await refused(platform, "own-1", name="nothing")
+        code, text = await refusal_of_adoption(platform, "own-1", name="nothing")
         assert (code, text) == ("NOT_FOUND", "deployment shop/nothing in cluster own-1: no Deployment of this name")
-        code, text = await refused(platform, "mars")
+        code, text = await refusal_of_adoption(platform, "mars")
         assert (code, "a cluster of the fleet: own-1, own-2" in text) == ("INVALID_ARGUMENT", True)
 
         reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
@@ -260,34 +266,34 @@ async def test_what_cannot_be_adopted_is_refused_with_the_reason() -> None:
             "spec": {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 9},
         }
         await platform.member_api("own-1").create(HORIZONTAL_POD_AUTOSCALERS, scaler)
-        code, text = await refused(platform, "own-1")
+        code, text = await refusal_of_adoption(platform, "own-1")
         assert code == "FAILED_PRECONDITION"
         assert "HorizontalPodAutoscaler web-hpa scales it" in text
 
-        foreign = manifest("theirs", labels={"spillway.io/fleet": "f9", "spillway.io/workload": "theirs"})
-        await run_before_us(platform, "own-2", foreign)
-        code, text = await refused(platform, "own-2", name="theirs")
+        foreign = deployment_manifest("theirs", labels={"spillway.io/fleet": "f9", "spillway.io/workload": "theirs"})
+        await run_without_spillway(platform, "own-2", foreign)
+        code, text = await refusal_of_adoption(platform, "own-2", name="theirs")
         assert (code, "it belongs to fleet f9" in text) == ("FAILED_PRECONDITION", True)
 
-        await adopted(platform, "own-2")
-        code, text = await refused(platform, "own-2")
+        await adopt_workload(platform, "own-2")
+        code, text = await refusal_of_adoption(platform, "own-2")
         assert (code, "declared already" in text) == ("ALREADY_EXISTS", True)
 
         await platform.silence_member("own-1")
-        await until(lambda: _is_stale(platform, "own-1"), "own-1 is stale", 120)
-        code, text = await refused(platform, "own-1", name="api")
+        await wait_until(lambda: _is_cluster_stale(platform, "own-1"), "own-1 is stale", 120)
+        code, text = await refusal_of_adoption(platform, "own-1", name="api")
         assert (code, "cluster own-1: capacity is" in text) == ("FAILED_PRECONDITION", True)
 
 
-def _is_stale(platform: InProcess, cluster: str) -> bool:
+def _is_cluster_stale(platform: InProcess, cluster: str) -> bool:
     planner = platform.planner()
     return bool(planner.state.clusters[cluster].staleness_reason(planner._clocks.steady(), 30.0))
 
 
 async def test_no_owner_answers_in_time_and_the_same_key_tries_again() -> None:
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
-        await run_before_us(platform, "own-1", manifest())
+        await join_members(platform)
+        await run_without_spillway(platform, "own-1", deployment_manifest())
         await platform.stop_instance("propagator-1")
         with pytest.raises(RequestError) as raised:
             await platform.planner().adopt(
@@ -296,13 +302,13 @@ async def test_no_owner_answers_in_time_and_the_same_key_tries_again() -> None:
         assert raised.value.code == "UNAVAILABLE"
         assert "no answer from own-1" in raised.value.text
         platform.start_instance("propagator-2")
-        await until(lambda: bool(platform.running["propagator-2"].service.held), "it holds its clusters")
-        await adopted(platform, "own-1", key="k")
+        await wait_until(lambda: bool(platform.running["propagator-2"].service.held), "it holds its clusters")
+        await adopt_workload(platform, "own-1", key="k")
 
 
 async def _scale_by_hand(platform: InProcess, cluster: str, replicas: int) -> None:
     while True:
-        found = await live(platform, cluster)
+        found = await live_deployment(platform, cluster)
         version = found["metadata"]["resourceVersion"]
         try:
             await platform.member_api(cluster).patch(
@@ -316,7 +322,7 @@ async def _scale_by_hand(platform: InProcess, cluster: str, replicas: int) -> No
 async def test_an_orphan_is_listed_and_can_be_adopted() -> None:
     """Its placement is gone from the log: it is left, said, listed, and taken over again with what goes along."""
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
         config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "conf", "namespace": NAMESPACE}}
         service = {
@@ -327,74 +333,74 @@ async def test_an_orphan_is_listed_and_can_be_adopted() -> None:
         }
         texts = (deployment("web", NAMESPACE, 6), json.dumps(config | {"data": {"a": "1"}}), json.dumps(service))
         await planner.apply(ApplyRequest(texts))
-        await until(lambda: _ready(platform, 6), "it runs")
-        before = {name: await uids(platform, name) for name in platform.members}
+        await wait_until(lambda: _are_ready(platform, 6), "it runs")
+        before = {name: await uids_by_kind(platform, name) for name in platform.members}
         bus = platform.running["planner-1"].bus
         for topic in (PLACEMENTS, WORKLOADS):
             await bus.publish(Tombstone(workload_address(topic, NAMESPACE, "web")))
         await platform.stop_instance("planner-1")
         platform.start_instance("planner-1")
-        await until(lambda: platform.planner().is_active, "a planner is active")
+        await wait_until(lambda: platform.planner().is_active, "a planner is active")
         planner = platform.planner()
-        await until(lambda: _orphans(platform, 6), "both are orphans, with what went along", 120)
+        await wait_until(lambda: _has_orphans(platform, 6), "both are orphans, with what went along", 120)
         orphans = (await planner.list_orphans(ListOrphansRequest())).orphans
         assert [(one.cluster, one.kind, one.name, one.replicas, one.ready) for one in orphans] == [
             (cluster, *one)
             for cluster in ("own-1", "own-2")
             for one in (("ConfigMap", "conf", 0, 0), ("Deployment", "web", 3, 3), ("Service", "web", 0, 0))
         ]
-        assert {name: await uids(platform, name) for name in platform.members} == before
+        assert {name: await uids_by_kind(platform, name) for name in platform.members} == before
 
-        await adopted(platform, "own-1", "own-2")
+        await adopt_workload(platform, "own-1", "own-2")
         assert (await planner.list_orphans(ListOrphansRequest())).orphans == ()
-        assert {name: await uids(platform, name) for name in platform.members} == before
+        assert {name: await uids_by_kind(platform, name) for name in platform.members} == before
         reply = await planner.get(GetRequest(NAMESPACE, "web"))
         assert reply.placement.replicas == 6
         dependencies = planner.state.workloads[NAMESPACE, "web"].declared.dependencies
         assert {(one.kind, one.name) for one in dependencies} == {("ConfigMap", "conf"), ("Service", "web")}
 
         await planner.disown(DisownRequest(NAMESPACE, "web"))
-        await until(lambda: _gone(platform), "it is disowned")
+        await wait_until(lambda: _is_workload_gone(platform), "it is disowned")
         for kind, name in ((CONFIG_MAPS, "conf"), (SERVICES, "web")):
             found = await platform.member_api("own-1").get(kind, NAMESPACE, name)
             assert found is not None
-            assert marks(found) == set()
+            assert our_marks_of(found) == set()
 
 
 async def test_a_workload_that_is_declared_again_adopts_its_own_orphans_and_no_pod_restarts() -> None:
     """Its record was lost, and it was applied again before anybody looked: all of it waits for its own objects."""
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
-        texts = (json.dumps(manifest(replicas=6)), SPREAD)
+        await join_members(platform)
+        texts = (json.dumps(deployment_manifest(replicas=6)), SPREAD)
         await platform.planner().apply(ApplyRequest(texts))
-        await until(lambda: _ready(platform, 6), "it runs")
-        before = {name: await uids(platform, name) for name in platform.members}
+        await wait_until(lambda: _are_ready(platform, 6), "it runs")
+        before = {name: await uids_by_kind(platform, name) for name in platform.members}
         bus = platform.running["planner-1"].bus
         for topic in (PLACEMENTS, WORKLOADS):
             await bus.publish(Tombstone(workload_address(topic, NAMESPACE, "web")))
         await platform.stop_instance("planner-1")
         platform.start_instance("planner-1")
-        await until(lambda: platform.planner().is_active, "a planner is active")
-        await until(lambda: _orphans(platform, 2), "both are orphans", 120)
+        await wait_until(lambda: platform.planner().is_active, "a planner is active")
+        await wait_until(lambda: _has_orphans(platform, 2), "both are orphans", 120)
         planner = platform.planner()
 
-        again = await planner.apply(ApplyRequest((json.dumps(manifest(replicas=9)), SPREAD)))
+        again = await planner.apply(ApplyRequest((json.dumps(deployment_manifest(replicas=9)), SPREAD)))
         assert (again.parts, again.unplaced) == ((), 9)
         assert again.warnings[-1].endswith(
             "; `spillway adopt deployment/web -n shop --cluster own-1 --cluster own-2` keeps it as it runs"
         )
         await asyncio.sleep(60)
-        assert {name: await uids(platform, name) for name in platform.members} == before
+        assert {name: await uids_by_kind(platform, name) for name in platform.members} == before
 
-        reply = await adopted(platform, "own-1", "own-2")
+        reply = await adopt_workload(platform, "own-1", "own-2")
         assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 3, "own-2": 3}
-        assert {name: await uids(platform, name) for name in platform.members} == before
+        assert {name: await uids_by_kind(platform, name) for name in platform.members} == before
         assert (await planner.list_orphans(ListOrphansRequest())).orphans == ()
 
-        await planner.apply(ApplyRequest((json.dumps(manifest(replicas=9)), SPREAD)))
-        await until(lambda: _ready(platform, 9), "nine run")
+        await planner.apply(ApplyRequest((json.dumps(deployment_manifest(replicas=9)), SPREAD)))
+        await wait_until(lambda: _are_ready(platform, 9), "nine run")
         for name in platform.members:
-            now = await uids(platform, name)
+            now = await uids_by_kind(platform, name)
             assert now["pods"] >= before[name]["pods"]
             assert now["replicasets"] == before[name]["replicasets"]
 
@@ -402,32 +408,32 @@ async def test_a_workload_that_is_declared_again_adopts_its_own_orphans_and_no_p
 async def test_one_that_was_disowned_and_applied_again_adopts_what_it_left() -> None:
     """Its objects are nobody's by then, so none of it can be placed where they are."""
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
-        await planner.apply(ApplyRequest((json.dumps(manifest(replicas=6)),)))
-        await until(lambda: _ready(platform, 6), "it runs")
-        before = {name: await uids(platform, name) for name in platform.members}
+        await planner.apply(ApplyRequest((json.dumps(deployment_manifest(replicas=6)),)))
+        await wait_until(lambda: _are_ready(platform, 6), "it runs")
+        before = {name: await uids_by_kind(platform, name) for name in platform.members}
         await planner.disown(DisownRequest(NAMESPACE, "web"))
-        await until(lambda: _gone(platform), "it is disowned")
-        await planner.apply(ApplyRequest((json.dumps(manifest(replicas=6)),)))
-        await until(lambda: _nothing_placed(platform), "it is placed nowhere")
-        await adopted(platform, "own-1", "own-2")
-        assert {name: await uids(platform, name) for name in platform.members} == before
+        await wait_until(lambda: _is_workload_gone(platform), "it is disowned")
+        await planner.apply(ApplyRequest((json.dumps(deployment_manifest(replicas=6)),)))
+        await wait_until(lambda: _is_nothing_placed(platform), "it is placed nowhere")
+        await adopt_workload(platform, "own-1", "own-2")
+        assert {name: await uids_by_kind(platform, name) for name in platform.members} == before
 
 
-async def _nothing_placed(platform: InProcess) -> bool:
+async def _is_nothing_placed(platform: InProcess) -> bool:
     return not (await platform.planner().get(GetRequest(NAMESPACE, "web"))).placement.parts
 
 
-async def _orphans(platform: InProcess, count: int) -> bool:
+async def _has_orphans(platform: InProcess, count: int) -> bool:
     return len((await platform.planner().list_orphans(ListOrphansRequest())).orphans) == count
 
 
 async def test_who_contests_is_named() -> None:
     async with in_process_platform(FLEET, propagator_settings=PropagatorSettings(corrections_max=1)) as platform:
-        await join(platform)
-        await run_before_us(platform, "own-1", manifest())
-        await adopted(platform, "own-1")
+        await join_members(platform)
+        await run_without_spillway(platform, "own-1", deployment_manifest())
+        await adopt_workload(platform, "own-1")
         reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
         spec = {"scaleTargetRef": reference, "minReplicas": 1, "maxReplicas": 9}
         kind = "HorizontalPodAutoscaler"
@@ -436,7 +442,7 @@ async def test_who_contests_is_named() -> None:
         await platform.member_api("own-1").create(HORIZONTAL_POD_AUTOSCALERS, scaler)
         for replicas in (7, 8):
             await _scale_by_hand(platform, "own-1", replicas)
-            await until(lambda: _is_right_or_contested(platform), "it is put right, or left")
+            await wait_until(lambda: _is_right_or_contested(platform), "it is put right, or left")
         reply = await platform.planner().get(GetRequest(NAMESPACE, "web"))
         assert reply.statuses[0].state == "ReplicasContested"
         assert "HorizontalPodAutoscaler web-hpa" in reply.statuses[0].message
@@ -444,43 +450,43 @@ async def test_who_contests_is_named() -> None:
 
 async def _is_right_or_contested(platform: InProcess) -> bool:
     reply = await platform.planner().get(GetRequest(NAMESPACE, "web"))
-    found = await live(platform, "own-1")
+    found = await live_deployment(platform, "own-1")
     return found["spec"]["replicas"] == 3 or reply.statuses[0].state == "ReplicasContested"
 
 
 async def test_what_is_whole_is_recovered_as_it_runs() -> None:
     """A StatefulSet in one cluster and a Job in another; a StatefulSet in two is left, with the reason."""
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
+        await join_members(platform)
 
-        def former(made: dict[str, Any], name: str) -> dict[str, Any]:
+        def with_marks_of_former_fleet(made: dict[str, Any], name: str) -> dict[str, Any]:
             labels = {"spillway.io/fleet": "former-1", "spillway.io/workload": name}
             marks = {"labels": labels, "annotations": {"spillway.io/placement": "900.7"}}
             return made | {"metadata": {"name": name, "namespace": NAMESPACE, **marks}}
 
         doors = {name: platform.member_api(name) for name in ("own-1", "own-2")}
-        await run_before_us(platform, "own-1", manifest("there"))
-        await run_before_us(platform, "own-2", manifest("there"))
-        await doors["own-1"].create(STATEFULSETS, former(statefulset("db", 2), "db"))
-        await doors["own-2"].create(JOBS, former(job("sum", 2, 4, run_seconds=3600), "sum"))
+        await run_without_spillway(platform, "own-1", deployment_manifest("there"))
+        await run_without_spillway(platform, "own-2", deployment_manifest("there"))
+        await doors["own-1"].create(STATEFULSETS, with_marks_of_former_fleet(statefulset("db", 2), "db"))
+        await doors["own-2"].create(JOBS, with_marks_of_former_fleet(job("sum", 2, 4, run_seconds=3600), "sum"))
         for door in doors.values():
-            await door.create(STATEFULSETS, former(statefulset("both", 1), "both"))
+            await door.create(STATEFULSETS, with_marks_of_former_fleet(statefulset("both", 1), "both"))
         await asyncio.sleep(5)
 
-        async def both() -> list[dict[str, Any] | None]:
+        async def get_both_objects() -> list[dict[str, Any] | None]:
             db, summed = (STATEFULSETS, NAMESPACE, "db"), (JOBS, NAMESPACE, "sum")
             return [await doors["own-1"].get(*db), await doors["own-2"].get(*summed)]
 
-        before = await both()
+        before = await get_both_objects()
         shown = await platform.planner().recover_fleet(RecoverFleetRequest("former-1", confirmed=True))
         assert {one.name: (one.state, one.message) for one in shown.workloads} == {
             "both": ("Refused", "a StatefulSet goes whole to one cluster, and is in own-1 and own-2"),
             "db": ("Recovering", ""),
             "sum": ("Recovering", ""),
         }
-        await until(lambda: _settled(platform, "db"), "the StatefulSet is taken over")
-        await until(lambda: _settled(platform, "sum"), "the Job is taken over")
-        after = await both()
+        await wait_until(lambda: _is_settled(platform, "db"), "the StatefulSet is taken over")
+        await wait_until(lambda: _is_settled(platform, "sum"), "the Job is taken over")
+        after = await get_both_objects()
         for was, now in zip(before, after, strict=True):
             assert was is not None
             assert now is not None
@@ -492,9 +498,9 @@ async def test_what_is_whole_is_recovered_as_it_runs() -> None:
 async def test_a_fleet_whose_log_was_lost_is_recovered_as_it_runs() -> None:
     """Kafka was wiped: another fleet id, clusters joined again. What is left is taken over."""
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
+        await join_members(platform)
         former = {"spillway.io/fleet": "former-1", "spillway.io/workload": "web"}
-        old = manifest(labels=former, annotations={"spillway.io/placement": "900.7"})
+        old = deployment_manifest(labels=former, annotations={"spillway.io/placement": "900.7"})
         config = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -506,58 +512,58 @@ async def test_a_fleet_whose_log_was_lost_is_recovered_as_it_runs() -> None:
             },
             "data": {"a": "1"},
         }
-        foreign = manifest("theirs", labels={"spillway.io/fleet": "f9", "spillway.io/workload": "theirs"})
+        foreign = deployment_manifest("theirs", labels={"spillway.io/fleet": "f9", "spillway.io/workload": "theirs"})
         for cluster, replicas in (("own-1", 3), ("own-2", 2)):
             one = json.loads(json.dumps(old))
             one["spec"]["replicas"] = replicas
-            await run_before_us(platform, cluster, one)
+            await run_without_spillway(platform, cluster, one)
             await platform.member_api(cluster).create(CONFIG_MAPS, config)
-        await run_before_us(platform, "own-1", foreign)
-        before = {name: await uids(platform, name) for name in platform.members}
-        specs = {name: (await live(platform, name))["spec"] for name in platform.members}
+        await run_without_spillway(platform, "own-1", foreign)
+        before = {name: await uids_by_kind(platform, name) for name in platform.members}
+        specs = {name: (await live_deployment(platform, name))["spec"] for name in platform.members}
 
         shown = await platform.planner().recover_fleet(RecoverFleetRequest("former-1"))
         assert [(one.name, one.state, one.replicas) for one in shown.workloads] == [
             ("web", "Found", (("own-1", 3), ("own-2", 2)))
         ]
-        assert (await live(platform, "own-1"))["metadata"]["labels"] == former
+        assert (await live_deployment(platform, "own-1"))["metadata"]["labels"] == former
 
         await platform.planner().recover_fleet(RecoverFleetRequest("former-1", confirmed=True))
-        await until(lambda: _settled(platform, "web"), "it is taken over")
+        await wait_until(lambda: _is_settled(platform, "web"), "it is taken over")
         again = await platform.planner().recover_fleet(RecoverFleetRequest("former-1", confirmed=True))
         assert (again.workloads, again.remaining) == ((), 0)
         for name in platform.members:
-            found = await live(platform, name)
+            found = await live_deployment(platform, name)
             assert found["metadata"]["labels"] == {"spillway.io/fleet": FLEET_ID, "spillway.io/workload": "web"}
             assert found["spec"] == specs[name]
             along = await platform.member_api(name).get(CONFIG_MAPS, NAMESPACE, "conf")
             assert along is not None
             assert along["metadata"]["labels"]["spillway.io/fleet"] == FLEET_ID
             assert along["data"] == {"a": "1"}
-        assert {name: await uids(platform, name) for name in platform.members} == before
-        assert (await live(platform, "own-1", "theirs"))["metadata"]["labels"]["spillway.io/fleet"] == "f9"
+        assert {name: await uids_by_kind(platform, name) for name in platform.members} == before
+        assert (await live_deployment(platform, "own-1", "theirs"))["metadata"]["labels"]["spillway.io/fleet"] == "f9"
 
         await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 7))
-        await until(lambda: _ready(platform, 7), "seven run")
+        await wait_until(lambda: _are_ready(platform, 7), "seven run")
         for name in platform.members:
-            assert (await uids(platform, name))["replicasets"] == before[name]["replicasets"]
+            assert (await uids_by_kind(platform, name))["replicasets"] == before[name]["replicasets"]
 
 
 async def test_an_image_that_somebody_set_in_a_member_outlives_scaling_under_a_freeze() -> None:
     """What is frozen does not roll, whatever changes the replicas; the status says which field is not as declared."""
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
+        await join_members(platform)
         planner, api = platform.planner(), platform.member_api("own-2")
-        await planner.apply(ApplyRequest((json.dumps(manifest(replicas=12)),)))
-        await until(lambda: _ready(platform, 12), "all run")
-        template = (await live(platform, "own-2"))["spec"]["template"]
+        await planner.apply(ApplyRequest((json.dumps(deployment_manifest(replicas=12)),)))
+        await wait_until(lambda: _are_ready(platform, 12), "all run")
+        template = (await live_deployment(platform, "own-2"))["spec"]["template"]
         template["spec"]["containers"][0]["image"] = "hotfix:1"
         await api.patch(DEPLOYMENTS, NAMESPACE, "web", {"spec": {"template": template}}, resource_version="")
         await asyncio.sleep(60)
         before = {pod["metadata"]["uid"] for pod in await api.list(PODS)}
         await planner.freeze(FreezeRequest("fleet", "incident"))
         await planner.scale(ScaleRequest(NAMESPACE, "web", 14))
-        await until(lambda: _available(platform, "own-2", "web", 7), "seven run in own-2")
+        await wait_until(lambda: _are_available(platform, "own-2", "web", 7), "seven run in own-2")
         await asyncio.sleep(60)
         assert before < {pod["metadata"]["uid"] for pod in await api.list(PODS)}
         said = {status.cluster: status.message for status in (await planner.get(GetRequest(NAMESPACE, "web"))).statuses}
@@ -568,63 +574,63 @@ async def test_an_image_that_somebody_set_in_a_member_outlives_scaling_under_a_f
 async def test_an_orphan_that_nobody_has_said_yet_is_left_and_its_replicas_go_elsewhere() -> None:
     """A cluster that was lost joins again and is given replicas while no propagator is there to say what it has."""
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
+        await join_members(platform)
         planner, api = platform.planner(), platform.member_api("own-2")
-        await planner.apply(ApplyRequest((json.dumps(manifest(replicas=12)),)))
-        await until(lambda: _ready(platform, 12), "all run")
+        await planner.apply(ApplyRequest((json.dumps(deployment_manifest(replicas=12)),)))
+        await wait_until(lambda: _are_ready(platform, 12), "all run")
         before = {pod["metadata"]["uid"] for pod in await api.list(PODS)}
         await platform.silence_member("own-2")
         await asyncio.sleep(60)
         await planner.leave_cluster(LeaveClusterRequest("own-2", lost=True))
-        await until(lambda: "own-2" not in planner.state.clusters, "it left")
+        await wait_until(lambda: "own-2" not in planner.state.clusters, "it left")
         await asyncio.sleep(30)
         await platform.kill_instance("propagator-1")
         await platform.wake_member("own-2")
-        await join(platform)
+        await join_members(platform)
         reply = await planner.scale(ScaleRequest(NAMESPACE, "web", 14))
         assert "own-2" in {part.cluster for part in reply.parts}
         platform.start_instance("propagator-2")
-        await until(lambda: _ready(platform, 14), "all run in own-1")
-        await until(lambda: _orphans(platform, 1), "the orphan is said")
+        await wait_until(lambda: _are_ready(platform, 14), "all run in own-1")
+        await wait_until(lambda: _has_orphans(platform, 1), "the orphan is said")
         assert {pod["metadata"]["uid"] for pod in await api.list(PODS)} == before
         reply = (await planner.get(GetRequest(NAMESPACE, "web"))).placement
         assert [(part.cluster, part.replicas) for part in reply.parts] == [("own-1", 14)]
 
-        code, text = await refused(platform, "own-2")
+        code, text = await refusal_of_adoption(platform, "own-2")
         commands = (
             "`spillway disown deployment/web -n shop --wait`, "
             "then `spillway adopt deployment/web -n shop --cluster own-1 --cluster own-2`"
         )
         assert (code, commands in text) == ("ALREADY_EXISTS", True)
-        everywhere = {name: await uids(platform, name) for name in platform.members}
+        everywhere = {name: await uids_by_kind(platform, name) for name in platform.members}
         await planner.disown(DisownRequest(NAMESPACE, "web"))
-        await until(lambda: _gone(platform), "it is disowned")
-        reply = await adopted(platform, "own-1", "own-2")
+        await wait_until(lambda: _is_workload_gone(platform), "it is disowned")
+        reply = await adopt_workload(platform, "own-1", "own-2")
         assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 14, "own-2": 6}
-        assert {name: await uids(platform, name) for name in platform.members} == everywhere
+        assert {name: await uids_by_kind(platform, name) for name in platform.members} == everywhere
 
 
 async def test_what_was_disowned_and_adopted_again_takes_the_same_manifests_again() -> None:
     """Its ConfigMap bears no mark any more; it is as declared, so it is used and left."""
     settings = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"color": "blue"}}
     settings["metadata"] = {"name": "settings", "namespace": NAMESPACE}
-    declared = ApplyRequest((json.dumps(manifest(replicas=6)), json.dumps(settings), ONLY_OWN_1))
+    declared = ApplyRequest((json.dumps(deployment_manifest(replicas=6)), json.dumps(settings), ONLY_OWN_1))
     async with in_process_platform(FLEET) as platform:
-        await join(platform)
+        await join_members(platform)
         planner = platform.planner()
 
-        async def run(replicas: int) -> bool:
+        async def are_running(replicas: int) -> bool:
             there = await platform.member_api("own-1").get(DEPLOYMENTS, NAMESPACE, "web")
-            return there is not None and await _available(platform, "own-1", "web", replicas)
+            return there is not None and await _are_available(platform, "own-1", "web", replicas)
 
         await planner.apply(declared)
-        await until(lambda: run(6), "it runs")
+        await wait_until(lambda: are_running(6), "it runs")
         await planner.disown(DisownRequest(NAMESPACE, "web"))
-        await until(lambda: _gone(platform), "it is disowned")
-        await adopted(platform, "own-1")
+        await wait_until(lambda: _is_workload_gone(platform), "it is disowned")
+        await adopt_workload(platform, "own-1")
         await planner.apply(declared)
         await planner.scale(ScaleRequest(NAMESPACE, "web", 9))
-        await until(lambda: run(9), "nine run")
+        await wait_until(lambda: are_running(9), "nine run")
         kept = await platform.member_api("own-1").get(CONFIG_MAPS, NAMESPACE, "settings")
         assert kept is not None
-        assert not marks(kept)
+        assert not our_marks_of(kept)

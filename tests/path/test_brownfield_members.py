@@ -45,15 +45,15 @@ NAMESPACE_PREFIX = "brownfield"
 
 
 @asynccontextmanager
-async def platform_on(kubeconfigs: dict[str, Path]) -> AsyncIterator[OnRealMembers]:
+async def open_platform_on(kubeconfigs: dict[str, Path]) -> AsyncIterator[OnRealMembers]:
     platform = OnRealMembers(LocalBroker(), MemoryStore(), {}, kubeconfigs=kubeconfigs)
     try:
         for name in INSTANCES:
             platform.start_instance(name)
-        await until(lambda: _true(platform.planner().is_active), "a planner is active")
+        await wait_until(lambda: _return_value(platform.planner().is_active), "a planner is active")
         for name in kubeconfigs:
             await platform.planner().join_cluster(JoinClusterRequest(name, name, tier="own"))
-        await until(lambda: _all_ready(platform), "every cluster is ready")
+        await wait_until(lambda: _are_all_ready(platform), "every cluster is ready")
         yield platform
     finally:
         for name in list(platform.running):
@@ -62,18 +62,18 @@ async def platform_on(kubeconfigs: dict[str, Path]) -> AsyncIterator[OnRealMembe
             await api.close()
 
 
-async def until(reached: Callable[[], Awaitable[bool]], what: str) -> None:
+async def wait_until(reached: Callable[[], Awaitable[bool]], what: str) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not await reached():
             await asyncio.sleep(0.1)
     assert await reached(), what
 
 
-async def _true(value: bool) -> bool:
+async def _return_value(value: bool) -> bool:
     return value
 
 
-async def _all_ready(platform: OnRealMembers) -> bool:
+async def _are_all_ready(platform: OnRealMembers) -> bool:
     clusters = (await platform.planner().list_clusters(ListClustersRequest())).clusters
     return bool(clusters) and all(cluster.state == "Ready" for cluster in clusters)
 
@@ -125,48 +125,48 @@ def rich_manifest(namespace: str) -> dict[str, Any]:
     }
 
 
-async def _uids(api: ClusterApi, namespace: str) -> dict[str, set[str]]:
+async def _uids_by_kind(api: ClusterApi, namespace: str) -> dict[str, set[str]]:
     kinds = {"deployments": DEPLOYMENTS, "replicasets": REPLICASETS, "pods": PODS}
     return {name: {one["metadata"]["uid"] for one in await api.list(kind, namespace)} for name, kind in kinds.items()}
 
 
-async def _hashes(api: ClusterApi, namespace: str) -> set[str]:
+async def _pod_template_hashes(api: ClusterApi, namespace: str) -> set[str]:
     return {one["metadata"]["labels"]["pod-template-hash"] for one in await api.list(PODS, namespace)}
 
 
-async def _running(api: ClusterApi, namespace: str, count: int) -> bool:
+async def _are_running(api: ClusterApi, namespace: str, count: int) -> bool:
     pods = await api.list(PODS, namespace)
     return [one.get("status", {}).get("phase") for one in pods] == ["Running"] * count
 
 
-async def _rolled(api: ClusterApi, namespace: str, count: int) -> bool:
+async def _is_rolled_out(api: ClusterApi, namespace: str, count: int) -> bool:
     """Whether the newest template runs so many times and no other one does: its controller has no more to do."""
-    found = await _live(api, namespace)
+    found = await _live_deployment(api, namespace)
     status = found.get("status", {})
     done = (status.get("updatedReplicas"), status.get("replicas"), status.get("availableReplicas")) == (count,) * 3
     seen = status.get("observedGeneration") == found["metadata"]["generation"]
-    return done and seen and await _running(api, namespace, count)
+    return done and seen and await _are_running(api, namespace, count)
 
 
-async def _live(api: ClusterApi, namespace: str) -> dict[str, Any]:
+async def _live_deployment(api: ClusterApi, namespace: str) -> dict[str, Any]:
     found = await api.get(DEPLOYMENTS, namespace, "web")
     assert found is not None
     return found
 
 
-async def _env_is(api: ClusterApi, namespace: str, names: list[str]) -> bool:
-    container = (await _live(api, namespace))["spec"]["template"]["spec"]["containers"][0]
+async def _has_environment(api: ClusterApi, namespace: str, names: list[str]) -> bool:
+    container = (await _live_deployment(api, namespace))["spec"]["template"]["spec"]["containers"][0]
     return [one["name"] for one in container["env"]] == names
 
 
-async def _settled(platform: OnRealMembers, namespace: str) -> bool:
+async def _is_settled(platform: OnRealMembers, namespace: str) -> bool:
     reply = await platform.planner().get(GetRequest(namespace, "web"))
     return not any(part.adopting for part in reply.placement.parts) and all(
         status.state == "Present" and status.current for status in reply.statuses
     )
 
 
-async def _gone(platform: OnRealMembers, namespace: str) -> bool:
+async def _is_workload_gone(platform: OnRealMembers, namespace: str) -> bool:
     try:
         await platform.planner().get(GetRequest(namespace, "web"))
     except RequestError as error:
@@ -176,56 +176,56 @@ async def _gone(platform: OnRealMembers, namespace: str) -> bool:
 
 async def test_a_running_deployment_is_adopted_scaled_and_disowned(kube_members: dict[str, Path]) -> None:
     name = next(iter(kube_members))
-    async with platform_on({name: kube_members[name]}) as platform:
+    async with open_platform_on({name: kube_members[name]}) as platform:
         planner, api, namespace = platform.planner(), platform.member_api(name), f"{NAMESPACE_PREFIX}-{uuid4().hex[:8]}"
         await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         await api.create(DEPLOYMENTS, rich_manifest(namespace))
-        await until(lambda: _running(api, namespace, 3), "three run")
+        await wait_until(lambda: _are_running(api, namespace, 3), "three run")
         before, spec, hashes = (
-            await _uids(api, namespace),
-            (await _live(api, namespace))["spec"],
-            await _hashes(api, namespace),
+            await _uids_by_kind(api, namespace),
+            (await _live_deployment(api, namespace))["spec"],
+            await _pod_template_hashes(api, namespace),
         )
 
         reply = await planner.adopt(AdoptRequest(namespace, "web", "deployment", (name,)))
         assert [(part.cluster, part.replicas) for part in reply.parts] == [(name, 3)]
-        await until(lambda: _settled(platform, namespace), "it is taken over")
-        found = await _live(api, namespace)
+        await wait_until(lambda: _is_settled(platform, namespace), "it is taken over")
+        found = await _live_deployment(api, namespace)
         marks = {"spillway.io/fleet": FLEET_ID, "spillway.io/workload": "web", "team": "a"}
         assert found["metadata"]["labels"] == marks
         assert found["spec"] == spec
-        assert await _uids(api, namespace) == before
+        assert await _uids_by_kind(api, namespace) == before
 
         await planner.scale(ScaleRequest(namespace, "web", 5))
-        await until(lambda: _running(api, namespace, 5), "five run")
-        await until(lambda: _settled(platform, namespace), "it is said")
-        scaled = await _uids(api, namespace)
+        await wait_until(lambda: _are_running(api, namespace, 5), "five run")
+        await wait_until(lambda: _is_settled(platform, namespace), "it is said")
+        scaled = await _uids_by_kind(api, namespace)
         assert scaled["pods"] > before["pods"]
         assert (scaled["deployments"], scaled["replicasets"]) == (before["deployments"], before["replicasets"])
-        assert await _hashes(api, namespace) == hashes
-        assert (await _live(api, namespace))["spec"] == spec | {"replicas": 5}
+        assert await _pod_template_hashes(api, namespace) == hashes
+        assert (await _live_deployment(api, namespace))["spec"] == spec | {"replicas": 5}
 
         declared = rich_manifest(namespace)
         declared["spec"]["replicas"] = 5
         declared["spec"]["template"]["spec"]["containers"][0]["env"].pop()
         await planner.apply(ApplyRequest((json.dumps(declared),)))
-        await until(lambda: _env_is(api, namespace, ["POD"]), "what the manifest leaves out is gone")
-        await until(lambda: _rolled(api, namespace, 5), "five of the new template run, and no other")
-        scaled, spec = await _uids(api, namespace), (await _live(api, namespace))["spec"]
+        await wait_until(lambda: _has_environment(api, namespace, ["POD"]), "what the manifest leaves out is gone")
+        await wait_until(lambda: _is_rolled_out(api, namespace, 5), "five of the new template run, and no other")
+        scaled, spec = await _uids_by_kind(api, namespace), (await _live_deployment(api, namespace))["spec"]
 
         await planner.disown(DisownRequest(namespace, "web"))
-        await until(lambda: _gone(platform, namespace), "it is disowned")
-        found = await _live(api, namespace)
+        await wait_until(lambda: _is_workload_gone(platform, namespace), "it is disowned")
+        found = await _live_deployment(api, namespace)
         assert found["metadata"]["labels"] == {"team": "a"}
         assert not [key for key in found["metadata"]["annotations"] if key.startswith("spillway.io/")]
         assert found["spec"] == spec | {"replicas": 5}
-        assert await _uids(api, namespace) == scaled
+        assert await _uids_by_kind(api, namespace) == scaled
         assert json.dumps(found["spec"]["template"]) == json.dumps(spec["template"])
 
 
 async def test_what_a_former_fleet_left_in_two_clusters_is_recovered(kube_members: dict[str, Path]) -> None:
     """Services differ in what each cluster allocated, and in nothing that would be declared."""
-    async with platform_on(kube_members) as platform:
+    async with open_platform_on(kube_members) as platform:
         namespace, former = f"{NAMESPACE_PREFIX}-{uuid4().hex[:8]}", f"former-{uuid4().hex[:8]}"
         labels = {"spillway.io/fleet": former, "spillway.io/workload": "web"}
         metadata = {"name": "web", "namespace": namespace, "labels": labels}
@@ -242,21 +242,21 @@ async def test_what_a_former_fleet_left_in_two_clusters_is_recovered(kube_member
             marked["metadata"]["annotations"]["spillway.io/placement"] = "900.7"
             await api.create(DEPLOYMENTS, marked)
         for name in kube_members:
-            await until(lambda name=name: _running(platform.member_api(name), namespace, 3), "three run")  # type: ignore[misc]
-        before = {name: await _uids(platform.member_api(name), namespace) for name in kube_members}
+            await wait_until(lambda name=name: _are_running(platform.member_api(name), namespace, 3), "three run")  # type: ignore[misc]
+        before = {name: await _uids_by_kind(platform.member_api(name), namespace) for name in kube_members}
         services = {name: await platform.member_api(name).get(SERVICES, namespace, "web") for name in kube_members}
 
         planner = platform.planner()
         shown = await planner.recover_fleet(RecoverFleetRequest(former))
         assert [(one.name, one.state, one.message) for one in shown.workloads] == [("web", "Found", "")]
         await planner.recover_fleet(RecoverFleetRequest(former, confirmed=True))
-        await until(lambda: _settled(platform, namespace), "it is taken over")
+        await wait_until(lambda: _is_settled(platform, namespace), "it is taken over")
         assert (await planner.recover_fleet(RecoverFleetRequest(former, confirmed=True))).workloads == ()
         await planner.scale(ScaleRequest(namespace, "web", 8))
         for name in kube_members:
-            await until(lambda name=name: _running(platform.member_api(name), namespace, 4), "four run")  # type: ignore[misc]
+            await wait_until(lambda name=name: _are_running(platform.member_api(name), namespace, 4), "four run")  # type: ignore[misc]
         for name in kube_members:
-            after = await _uids(platform.member_api(name), namespace)
+            after = await _uids_by_kind(platform.member_api(name), namespace)
             assert after["pods"] > before[name]["pods"]
             assert after["replicasets"] == before[name]["replicasets"]
             found, known = await platform.member_api(name).get(SERVICES, namespace, "web"), services[name]

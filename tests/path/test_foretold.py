@@ -25,7 +25,7 @@ from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process_platform
 from spillway_simulation.loop import VirtualLoop
 
-from .platform_steps import NAMESPACE, join, until
+from .platform_steps import NAMESPACE, join_members, wait_until
 
 QUIET_SECONDS = 20
 """Longer than any wait for binds, and than overflow waits for room at home."""
@@ -51,7 +51,7 @@ class Change:
     cluster: str
     number: int
 
-    def suppose(self, simulation: Simulation) -> None:
+    def simulate_change(self, simulation: Simulation) -> None:
         match self.verb:
             case "drain":
                 joined = simulation.state.clusters[self.cluster].joined
@@ -62,22 +62,24 @@ class Change:
             case "add":
                 simulation.add_nodes(self.cluster, "n-0", self.number)
             case _:
-                simulation.answer_request("late", asked("late", self.number))
+                simulation.answer_request("late", apply_request("late", self.number))
 
-    async def make(self, platform: InProcess) -> None:
+    async def make_change(self, platform: InProcess) -> None:
         planner = platform.planner()
         match self.verb:
             case "drain":
                 await planner.set_cluster_phase(SetClusterPhaseRequest(self.cluster, PHASE_DRAINING))
             case "lose":
                 await platform.silence_member(self.cluster)
-                await until(lambda: self.is_given_up(platform), f"{self.cluster} answered for long enough", 120)
+                await wait_until(
+                    lambda: self.is_cluster_given_up(platform), f"{self.cluster} answered for long enough", 120
+                )
             case "add":
                 platform.members[self.cluster].add_nodes((NodeSpec("more-", self.number, NODE_MILLIS, 16 * GIB),))
             case _:
-                await planner.apply(asked("late", self.number))
+                await planner.apply(apply_request("late", self.number))
 
-    async def is_given_up(self, platform: InProcess) -> bool:
+    async def is_cluster_given_up(self, platform: InProcess) -> bool:
         """Whether it answers for so long no more that a person may say that it is lost."""
         try:
             await platform.planner().leave_cluster(LeaveClusterRequest(self.cluster, lost=True))
@@ -86,68 +88,72 @@ class Change:
         return True
 
 
-def asked(name: str, replicas: int) -> ApplyRequest:
+def apply_request(name: str, replicas: int) -> ApplyRequest:
     return ApplyRequest((deployment(name, NAMESPACE, replicas, cpu="500m"),))
 
 
-def placed(state: PlannerState) -> Placed:
+def placed_replicas(state: PlannerState) -> Placed:
     return {
         key[1]: (kept_replicas_by_cluster(workload), workload.unplaced) for key, workload in state.workloads.items()
     }
 
 
-def members(nodes: Mapping[str, int]) -> tuple[MemberPlan, ...]:
+def member_plans(nodes: Mapping[str, int]) -> tuple[MemberPlan, ...]:
     return tuple(
         MemberPlan(name, name[:-2], (member_nodes.MemberNodes(count, "n", NODE_MILLIS, 16 * GIB),), room=4 * count)
         for name, count in nodes.items()
     )
 
 
-async def rest(platform: InProcess) -> None:
+async def wait_until_at_rest(platform: InProcess) -> None:
     """Until nothing was decided for a while and nothing is on its way."""
     loop, state = asyncio.get_running_loop(), platform.planner().state
     seen, since = None, loop.time()
     deadline = since + 600
     while loop.time() - since < QUIET_SECONDS:
         await asyncio.sleep(1)
-        now = {key: workload.placement for key, workload in state.workloads.items()}, bool(state.moved), phases(state)
+        now = (
+            {key: workload.placement for key, workload in state.workloads.items()},
+            bool(state.moved),
+            phases_by_cluster(state),
+        )
         if now != seen or state.moved or state.unbound_places():
             seen, since = now, loop.time()
         assert loop.time() < deadline, "the platform does not come to rest"
 
 
-def phases(state: PlannerState) -> dict[str, str]:
+def phases_by_cluster(state: PlannerState) -> dict[str, str]:
     return {name: view.phase for name, view in state.clusters.items()}
 
 
-async def foretold_and_come_to(
+async def compare_simulation_and_platform(
     nodes: Mapping[str, int], replicas: Mapping[str, int], change: Change
 ) -> tuple[Placed, Placed, Placed]:
     """What is placed before the change, what a simulation says of it, and what the platform comes to."""
-    async with in_process_platform(members(nodes), planner_settings=UNBOUND_MOVES) as platform:
-        await join(platform)
+    async with in_process_platform(member_plans(nodes), planner_settings=UNBOUND_MOVES) as platform:
+        await join_members(platform)
         planner = platform.planner()
         for name, count in replicas.items():
-            await planner.apply(asked(name, count))
+            await planner.apply(apply_request(name, count))
         await asyncio.sleep(HOME_MINUTE_SECONDS)
-        await rest(platform)
+        await wait_until_at_rest(platform)
         replies = [reply async for reply in planner.export(ExportRequest())]
         simulation = Simulation(exports.read_state(replies), exports.NOW, replies[0].at_ms)
-        before = placed(simulation.state)
-        change.suppose(simulation)
+        before = placed_replicas(simulation.state)
+        change.simulate_change(simulation)
         assert simulation.run_until_quiet()
-        await change.make(platform)
-        await rest(platform)
-        return before, placed(simulation.state), placed(planner.state)
+        await change.make_change(platform)
+        await wait_until_at_rest(platform)
+        return before, placed_replicas(simulation.state), placed_replicas(planner.state)
 
 
-def in_virtual_time(
+def compare_in_virtual_time(
     nodes: Mapping[str, int], replicas: Mapping[str, int], change: Change
 ) -> tuple[Placed, Placed, Placed]:
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     try:
-        return loop.run_until_complete(foretold_and_come_to(nodes, replicas, change))
+        return loop.run_until_complete(compare_simulation_and_platform(nodes, replicas, change))
     finally:
         asyncio.set_event_loop(None)
         loop.close()
@@ -167,6 +173,6 @@ CLUSTERS = ("own-1", "own-2", "cloud-1")
 def test_what_is_foretold_comes_to_be(
     verb: str, nodes: Mapping[str, int], replicas: Mapping[str, int], cluster: str, number: int
 ) -> None:
-    before, foretold, came = in_virtual_time(nodes, replicas, Change(verb, cluster, number))
+    before, foretold, came = compare_in_virtual_time(nodes, replicas, Change(verb, cluster, number))
     event("moves" if before != foretold else "stays")
     assert foretold == came

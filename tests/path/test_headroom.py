@@ -12,7 +12,7 @@ from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import SERVICES, InProcess, in_process_platform
 from spillway_local.member_nodes import MemberNodes
 
-from .platform_steps import NAMESPACE, bound, join, until
+from .platform_steps import NAMESPACE, bound_pods_by_cluster, join_members, wait_until
 
 pytestmark = pytest.mark.looptime
 
@@ -31,29 +31,29 @@ POLICY = json.dumps(
 )
 
 
-async def runs(platform: InProcess, replicas: int) -> None:
-    async def as_many() -> bool:
-        return sum((await bound(platform, "offline")).values()) == replicas
+async def wait_until_running(platform: InProcess, replicas: int) -> None:
+    async def has_replicas() -> bool:
+        return sum((await bound_pods_by_cluster(platform, "offline")).values()) == replicas
 
-    await until(as_many, f"{replicas} offline replicas run", seconds=180)
+    await wait_until(has_replicas, f"{replicas} offline replicas run", seconds=180)
 
 
 async def test_offline_work_grows_into_idle_room_and_gives_way_to_its_owner() -> None:
     async with in_process_platform(FLEET, services=(*SERVICES, "hpa-1")) as platform:
-        await join(platform)
+        await join_members(platform)
         planner, hpa = platform.planner(), platform.hpa()
         await planner.apply(ApplyRequest((deployment("offline", NAMESPACE, 0),)))
-        await until(lambda: hpa.is_active, "an hpa is active")
+        await wait_until(lambda: hpa.is_active, "an hpa is active")
         await hpa.declare_policy(DeclarePolicyRequest(POLICY))
-        await runs(platform, 8)
+        await wait_until_running(platform, 8)
         told = await hpa.explain_policy(ExplainPolicyRequest(NAMESPACE, "offline"))
         assert told.metrics[0].detail == "dedicated: room for 16 in all"
         await planner.apply(ApplyRequest((deployment("online", NAMESPACE, 8),)))
-        await runs(platform, 4)
+        await wait_until_running(platform, 4)
         told = await hpa.explain_policy(ExplainPolicyRequest(NAMESPACE, "offline"))
         await asyncio.sleep(300)
         later = await hpa.explain_policy(ExplainPolicyRequest(NAMESPACE, "offline"))
         assert later.changed_ms == told.changed_ms, "while load and capacity are constant nothing is decided"
         assert later.metrics[0].detail == "dedicated: room for 8 in all"
         await planner.delete(DeleteRequest(NAMESPACE, "online"))
-        await runs(platform, 8)
+        await wait_until_running(platform, 8)

@@ -10,33 +10,35 @@ from spillway.api import ApplyRequest, CapacityRequest, RequestError
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import in_process_platform
 
-from .platform_steps import NAMESPACE, join
+from .platform_steps import NAMESPACE, join_members
 
 pytestmark = pytest.mark.looptime
 
 Manifest = Mapping[str, Any]
 
 
-def made(name: str = "web", **pod: Any) -> dict[str, Any]:
+def deployment_manifest(name: str = "web", **pod: Any) -> dict[str, Any]:
     manifest: dict[str, Any] = json.loads(deployment(name, NAMESPACE, 2))
     manifest["spec"]["template"]["spec"] |= pod
     return manifest
 
 
-def spread(**amounts: int) -> Manifest:
+def deployment_with_spread(**amounts: int) -> Manifest:
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **amounts}
-    return made(topologySpreadConstraints=[constraint])
+    return deployment_manifest(topologySpreadConstraints=[constraint])
 
 
-def ports(port: int) -> Manifest:
-    return made(containers=[{"name": "app", "image": "app:1", "ports": [{"containerPort": 80, "hostPort": port}]}])
+def deployment_with_host_port(port: int) -> Manifest:
+    return deployment_manifest(
+        containers=[{"name": "app", "image": "app:1", "ports": [{"containerPort": 80, "hostPort": port}]}]
+    )
 
 
-def policy(**spec: Any) -> Manifest:
+def policy_manifest(**spec: Any) -> Manifest:
     return {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "metadata": {"name": "p"}, "spec": spec}
 
 
-def propagation(key: object) -> Manifest:
+def propagation_manifest(key: object) -> Manifest:
     expression = {"key": key, "operator": "In", "values": ["r"]}
     affinity = {"fieldSelector": {"matchExpressions": [expression]}}
     selectors = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}]
@@ -53,12 +55,12 @@ STATIC = {"name": "Duplicated", "spread": [{"by": "cluster", "min": 1, "max": 2*
 
 CASES = {
     "metadata of a Job's pods": ((JOB,), "Job.spec.template.metadata"),
-    "maxSkew": ((spread(maxSkew=2**63),), "maxSkew"),
-    "minDomains": ((spread(minDomains=2**31),), "minDomains"),
-    "hostPort": ((ports(2**31),), "hostPort"),
-    "limits": ((made(), policy(limits=[{"cluster": "own-1", "max": 2**63}])), "limits[0].max"),
-    "spread": ((made(), policy(strategy=STATIC)), "spread[0].max"),
-    "key of a selector": ((made(), propagation(["region"])), "matchExpressions[0].key"),
+    "maxSkew": ((deployment_with_spread(maxSkew=2**63),), "maxSkew"),
+    "minDomains": ((deployment_with_spread(minDomains=2**31),), "minDomains"),
+    "hostPort": ((deployment_with_host_port(2**31),), "hostPort"),
+    "limits": ((deployment_manifest(), policy_manifest(limits=[{"cluster": "own-1", "max": 2**63}])), "limits[0].max"),
+    "spread": ((deployment_manifest(), policy_manifest(strategy=STATIC)), "spread[0].max"),
+    "key of a selector": ((deployment_manifest(), propagation_manifest(["region"])), "matchExpressions[0].key"),
 }
 
 
@@ -67,7 +69,7 @@ async def test_it_is_refused_by_the_name_of_its_field_and_all_planners_live(case
     manifests, field = CASES[case]
     texts = tuple(map(json.dumps, manifests))
     async with in_process_platform(services=("snapshot-1", "planner-1", "planner-2")) as platform:
-        await join(platform)
+        await join_members(platform)
         for ask in (
             lambda: platform.planner().apply(ApplyRequest(texts)),
             lambda: platform.planner().plan(ApplyRequest(texts)),

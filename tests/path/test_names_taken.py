@@ -15,7 +15,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import InProcess, in_process_platform
 
-from .platform_steps import NAMESPACE, bound, join, until
+from .platform_steps import NAMESPACE, bound_pods_by_cluster, join_members, wait_until
 
 pytestmark = pytest.mark.looptime
 
@@ -28,10 +28,10 @@ BLOCKED = "Deployment web exists and is not this fleet's"
 async def test_a_name_that_is_taken_is_tried_again_seldom_until_it_is_free() -> None:
     """Its home is own-1, where it is tried again after a pause, and after twice that; then the object goes."""
     async with in_process_platform(TWO, planner_settings=PAUSES) as platform:
-        await join(platform)
-        theirs = await take_the_name(platform, "own-1")
+        await join_members(platform)
+        theirs = await create_object_of_same_name(platform, "own-1")
         await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 2),)))
-        tries = await tried_there(platform, 300)
+        tries = await times_of_tries(platform, 300)
         pauses = [later - earlier for earlier, later in pairwise(tries)]
         assert len(pauses) == 2
         assert pauses[0] > 60
@@ -45,18 +45,18 @@ async def test_a_name_that_is_taken_is_tried_again_seldom_until_it_is_free() -> 
         await platform.member_api("own-1").delete(DEPLOYMENTS, NAMESPACE, "web", uid=theirs["metadata"]["uid"])
 
         async def is_home() -> bool:
-            return await bound(platform, "web") == {"own-1": 3, "cloud-1": 0}
+            return await bound_pods_by_cluster(platform, "web") == {"own-1": 3, "cloud-1": 0}
 
-        await until(is_home, "it went home where its name is free", 400)
+        await wait_until(is_home, "it went home where its name is free", 400)
 
 
-async def take_the_name(platform: InProcess, cluster: str) -> dict[str, Any]:
+async def create_object_of_same_name(platform: InProcess, cluster: str) -> dict[str, Any]:
     api = platform.member_api(cluster)
     await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     return await api.create(DEPLOYMENTS, json.loads(deployment("web", NAMESPACE, 1)))
 
 
-async def tried_there(platform: InProcess, seconds: float) -> list[float]:
+async def times_of_tries(platform: InProcess, seconds: float) -> list[float]:
     """When replicas began to be kept in own-1, by the test's clock."""
     loop, tries = asyncio.get_running_loop(), []
     until_then, was_there = loop.time() + seconds, False

@@ -45,7 +45,7 @@ ROLES_BY_ACCOUNT: dict[tuple[str, str], AccountRole] = {
 }
 
 
-def give_rights(platform: InProcess) -> None:
+def give_rights_to_accounts(platform: InProcess) -> None:
     for (service, member), role in ROLES_BY_ACCOUNT.items():
         platform.account(service, member).may = role.rights()
 
@@ -53,19 +53,19 @@ def give_rights(platform: InProcess) -> None:
 async def test_with_the_declared_rights_everything_works_and_each_of_them_is_needed() -> None:
     """Placing, adopting, scaling, lending and back; no right is declared that nobody asks for."""
     async with in_process_platform(FLEET, ()) as platform:
-        give_rights(platform)
+        give_rights_to_accounts(platform)
         for name in ALL_SERVICES:
             platform.start_instance(name)
         await do_everything(platform)
         asked: dict[AccountRole, set[Right]] = {}
         for account, role in ROLES_BY_ACCOUNT.items():
-            found = (as_given(role, one) for one in platform.accounts[account].asked)
+            found = (right_as_given(role, one) for one in platform.accounts[account].asked)
             asked.setdefault(role, set()).update(found)
         for role, rights in asked.items():
             assert rights == role.rights(), f"{role.name}: beyond what is declared, or declared and not needed"
 
 
-def as_given(role: AccountRole, asked: Right) -> Right:
+def right_as_given(role: AccountRole, asked: Right) -> Right:
     """A right is given everywhere, or in the one namespace that it is asked for in."""
     return asked if asked in role.rights() else Right(asked.verb, asked.group, asked.resource)
 
@@ -86,14 +86,14 @@ async def test_without_a_right_the_error_names_cluster_verb_and_resource(role: A
         account = Account("system:serviceaccount:spillway:x", role.rights() - {missing})
         api = ClusterApi(SimTransport(cluster, account=account), "blue", ClusterApiSettings())
         with pytest.raises((Refused, ClusterUnreachable)) as refused:
-            await ask(api, missing)
+            await use_right(api, missing)
     text = str(refused.value)
     assert "cluster blue" in text
     assert f'User "system:serviceaccount:spillway:x" cannot {missing.verb} resource "{missing.resource}"' in text
     assert f'in API group "{missing.group}"' in text
 
 
-async def ask(api: ClusterApi, right: Right) -> None:
+async def use_right(api: ClusterApi, right: Right) -> None:
     """What the door does that needs this right."""
     plural, _, part = right.resource.partition("/")
     if right.group == "metrics.k8s.io":
@@ -106,14 +106,14 @@ async def ask(api: ClusterApi, right: Right) -> None:
     manifest = {"apiVersion": served.api_version, "kind": served.name, "metadata": metadata}
     match right.verb:
         case "get" if part == "log":
-            async with aclosing(api.logs(namespace, "one", LogOptions())) as chunks:
+            async with aclosing(api.container_log_chunks(namespace, "one", LogOptions())) as chunks:
                 await anext(chunks)
         case "get":
             await api.get(kind, namespace, "one")
         case "list":
             await api.list(kind)
         case "watch":
-            await failure(api.follow_objects(kind))
+            await raise_first_failure(api.follow_objects(kind))
         case "create" if plural == "leases":
             await api.renew_node_lease("one", "uid", "me", duration_seconds=40, renewed_at=datetime.now(UTC))
         case "create":
@@ -127,7 +127,7 @@ async def ask(api: ClusterApi, right: Right) -> None:
             await api.delete_collection(kind, namespace, field_selector="spec.nodeName=one")
 
 
-async def failure(following: AsyncIterator[tuple[Change, ...]]) -> None:
+async def raise_first_failure(following: AsyncIterator[tuple[Change, ...]]) -> None:
     """Raises the first one."""
     async with aclosing(cast(Any, following)) as batches:
         async for batch in batches:
@@ -153,7 +153,7 @@ async def test_without_a_rule_somebody_is_told_of_cluster_verb_and_resource(
     """In a log line, in a record, or as the answer to what was asked."""
     wanted = [f'cannot {one.verb} resource "{one.resource}" in API group "{one.group}"' for one in missing.rights()]
     async with in_process_platform(FLEET, ()) as platform:
-        give_rights(platform)
+        give_rights_to_accounts(platform)
         account, listener = platform.account(service, cluster), Listener(platform.broker)
         account.may = frozenset(account.may or ()) - set(missing.rights())
         found = False
@@ -163,8 +163,8 @@ async def test_without_a_rule_somebody_is_told_of_cluster_verb_and_resource(
             work = asyncio.create_task(do_everything(platform))
             while not (found or work.done()):
                 await asyncio.sleep(1.0)
-                texts = (*(repr(line) for line in lines), *listener.new_texts())
-                found = any(is_told(text, cluster, wanted) for text in texts)
+                texts = (*(repr(line) for line in lines), *listener.texts_of_new_records())
+                found = any(are_rights_told(text, cluster, wanted) for text in texts)
                 lines.clear()
             if found:
                 work.cancel()
@@ -172,9 +172,9 @@ async def test_without_a_rule_somebody_is_told_of_cluster_verb_and_resource(
             else:
                 with pytest.raises((RequestError, Refused)) as raised:
                     await work
-                assert is_told(str(raised.value), cluster, wanted)
+                assert are_rights_told(str(raised.value), cluster, wanted)
 
 
-def is_told(text: str, cluster: str, wanted: Collection[str]) -> bool:
+def are_rights_told(text: str, cluster: str, wanted: Collection[str]) -> bool:
     """Quotes as Python's repr has them, too."""
     return cluster in text and any(one in text.replace("\\", "") for one in wanted)

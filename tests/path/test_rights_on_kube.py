@@ -23,8 +23,8 @@ from spillway_local.programs import running_stages
 from spillway_local.pytest_infra import session_ports
 
 from .member_work import ALL_SERVICES, FLEET, OWNER, POOL, do_everything
-from .real_members import OnRealMembers, opened
-from .test_rights import ask
+from .real_members import OnRealMembers, open_member_api
+from .test_rights import use_right
 
 pytestmark = [
     pytest.mark.kube,
@@ -60,7 +60,7 @@ def kubeconfigs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
         found = {member.name: member.kubeconfig for member in members.members()}
         for name, files in FILES_BY_CLUSTER.items():
             for file in files:
-                kubectl(found[name], "apply", "-f", str(ROOT / "deploy" / "rbac" / f"{file}.yaml"))
+                run_kubectl(found[name], "apply", "-f", str(ROOT / "deploy" / "rbac" / f"{file}.yaml"))
         yield found
 
 
@@ -71,13 +71,13 @@ def accounts(kubeconfigs: dict[str, Path], tmp_path_factory: pytest.TempPathFact
     for name, admin in kubeconfigs.items():
         access = read_kubeconfig(admin)
         for service in ("snapshot", "propagator", "vk-bridge"):
-            token = kubectl(admin, "create", "token", f"spillway-{service}", "--namespace", "spillway").strip()
+            token = run_kubectl(admin, "create", "token", f"spillway-{service}", "--namespace", "spillway").strip()
             path = folder / service / f"{name}.kubeconfig"
             write_kubeconfig(path, name, MemberAccess(access.server, token, access.ca_pem))
     return folder
 
 
-def kubectl(kubeconfig: Path, *arguments: str) -> str:
+def run_kubectl(kubeconfig: Path, *arguments: str) -> str:
     environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
     command = (str(ensure_kube_binary()), "kubectl", *arguments)
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=kubeconfig.parent)
@@ -106,9 +106,12 @@ async def test_by_the_accounts_of_deploy_rbac_everything_works(kubeconfigs: dict
 async def test_a_real_api_server_refuses_what_is_taken_away_by_name(
     kubeconfigs: dict[str, Path], accounts: Path, tmp_path: Path, role: AccountRole, cluster: str, missing: Right
 ) -> None:
-    admin, api = kubeconfigs[cluster], opened(accounts / role.service / f"{cluster}.kubeconfig", cluster, "spillway")
+    admin, api = (
+        kubeconfigs[cluster],
+        open_member_api(accounts / role.service / f"{cluster}.kubeconfig", cluster, "spillway"),
+    )
     place = ("role", "--namespace", missing.namespace) if missing.namespace else ("clusterrole",)
-    given = json.loads(kubectl(admin, "get", *place, f"spillway-{role.name}", "-o", "json"))
+    given = json.loads(run_kubectl(admin, "get", *place, f"spillway-{role.name}", "-o", "json"))
     for rule in given["rules"]:
         if missing.group in rule["apiGroups"] and missing.resource in rule["resources"]:
             rule["verbs"] = [verb for verb in rule["verbs"] if verb != missing.verb]
@@ -116,24 +119,24 @@ async def test_a_real_api_server_refuses_what_is_taken_away_by_name(
     less = tmp_path / "less.json"
     less.write_text(json.dumps(given))
     try:
-        kubectl(admin, "replace", "-f", str(less))
-        text = await refusal(api, missing)
+        run_kubectl(admin, "replace", "-f", str(less))
+        text = await refusal_text(api, missing)
         user = f'User "system:serviceaccount:spillway:spillway-{role.service}"'
         assert f"cluster {cluster}" in text
         assert f'{user} cannot {missing.verb} resource "{missing.resource}" in API group "{missing.group}"' in text
     finally:
-        kubectl(admin, "apply", "-f", str(ROOT / "deploy" / "rbac" / f"{role.name}.yaml"))
+        run_kubectl(admin, "apply", "-f", str(ROOT / "deploy" / "rbac" / f"{role.name}.yaml"))
         await api.close()
 
 
-async def refusal(api: ClusterApi, missing: Right) -> str:
+async def refusal_text(api: ClusterApi, missing: Right) -> str:
     """What is said once the API server knows of it."""
     async with asyncio.timeout(30):
         while True:
             with suppress(TimeoutError):
                 try:
                     async with asyncio.timeout(3):
-                        await ask(api, missing)
+                        await use_right(api, missing)
                 except (Refused, ClusterUnreachable) as error:
                     if "forbidden" in str(error).lower():
                         return str(error)

@@ -17,7 +17,7 @@ from spillway.model import Generation
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import FLEET_ID, InProcess, in_process_platform
 
-from .platform_steps import NAMESPACE, bound, join, until
+from .platform_steps import NAMESPACE, bound_pods_by_cluster, join_members, wait_until
 
 pytestmark = pytest.mark.looptime
 
@@ -31,63 +31,63 @@ class Scaler:
         self.writer = writer
         self.sequence = 0
 
-    def generation(self) -> Generation:
+    def next_generation(self) -> Generation:
         self.sequence += 1
-        return Generation(self.writer.epoch, self.sequence)
+        return Generation(self.writer.turn_epoch, self.sequence)
 
-    async def attach(self, *names: str) -> None:
+    async def attach_policies(self, *names: str) -> None:
         await self.writer.write_events(
-            [ScalePolicyDeclared(NAMESPACE, name, self.generation(), KIND, name, b"{}", 0) for name in names]
+            [ScalePolicyDeclared(NAMESPACE, name, self.next_generation(), KIND, name, b"{}", 0) for name in names]
         )
 
-    async def detach(self, name: str) -> None:
+    async def detach_policy(self, name: str) -> None:
         await self.writer.write_events([Tombstone(workload_address(SCALE_POLICIES, NAMESPACE, name))])
 
-    async def decide(self, replicas: int, *names: str) -> None:
+    async def decide_replicas(self, replicas: int, *names: str) -> None:
         await self.writer.write_events(
-            [ScaleDecided(NAMESPACE, name, self.generation(), name, KIND, replicas, 0, 0, "cpu") for name in names]
+            [ScaleDecided(NAMESPACE, name, self.next_generation(), name, KIND, replicas, 0, 0, "cpu") for name in names]
         )
 
 
 @asynccontextmanager
-async def scaler(platform: InProcess) -> AsyncIterator[Scaler]:
+async def open_scaler(platform: InProcess) -> AsyncIterator[Scaler]:
     bus = LocalBus(platform.broker, FLEET_ID, "spillway/hpa-1")
     async with bus.join_standby_group("hpa", "hpa-1@hpa-1") as turn:
         yield Scaler(await turn.wait_for_turn())
     await bus.__aexit__()
 
 
-async def applied(platform: InProcess, name: str, replicas: int) -> PlacementReply:
+async def apply_deployment(platform: InProcess, name: str, replicas: int) -> PlacementReply:
     return await platform.planner().apply(ApplyRequest((deployment(name, NAMESPACE, replicas),)))
 
 
-async def shown(platform: InProcess, name: str) -> PlacementReply:
+async def get_placement(platform: InProcess, name: str) -> PlacementReply:
     return (await platform.planner().get(GetRequest(NAMESPACE, name))).placement
 
 
-async def follows(platform: InProcess, replicas: int, *names: str) -> None:
-    async def reached() -> bool:
+async def wait_until_followed(platform: InProcess, replicas: int, *names: str) -> None:
+    async def is_reached() -> bool:
         try:
-            return all([(await shown(platform, name)).replicas == replicas for name in names])
+            return all([(await get_placement(platform, name)).replicas == replicas for name in names])
         except RequestError:  # Between two planners nobody answers.
             return False
 
-    await until(reached, f"{names} have {replicas} replicas")
+    await wait_until(is_reached, f"{names} have {replicas} replicas")
 
 
 async def test_what_is_decided_is_placed_runs_goes_to_zero_and_comes_back() -> None:
-    async with in_process_platform() as platform, scaler(platform) as hpa:
-        await join(platform)
-        await applied(platform, "web", 2)
-        await hpa.attach("web")
-        await until(lambda: platform.planner().state.scalings.policies, "the policy is known")
+    async with in_process_platform() as platform, open_scaler(platform) as hpa:
+        await join_members(platform)
+        await apply_deployment(platform, "web", 2)
+        await hpa.attach_policies("web")
+        await wait_until(lambda: platform.planner().state.scalings.policies, "the policy is known")
         for replicas in (9, 0, 4):
-            await hpa.decide(replicas, "web")
+            await hpa.decide_replicas(replicas, "web")
 
-            async def run(replicas: int = replicas) -> bool:
-                return sum((await bound(platform, "web")).values()) == replicas
+            async def are_running(replicas: int = replicas) -> bool:
+                return sum((await bound_pods_by_cluster(platform, "web")).values()) == replicas
 
-            await until(run, f"{replicas} run")
+            await wait_until(are_running, f"{replicas} run")
         history = (await platform.planner().get(GetRequest(NAMESPACE, "web", 10))).history
         assert {(record.cause, record.scaled_by) for record in history if record.replicas == 9} == {
             ("Autoscale", f"{KIND}/web")
@@ -95,48 +95,48 @@ async def test_what_is_decided_is_placed_runs_goes_to_zero_and_comes_back() -> N
         with pytest.raises(RequestError) as refused:
             await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 5))
         assert (refused.value.code, f"{KIND}/web" in refused.value.text) == ("FAILED_PRECONDITION", True)
-        reply = await applied(platform, "web", 7)
+        reply = await apply_deployment(platform, "web", 7)
         assert (reply.replicas, reply.scaled_by) == (4, f"{KIND}/web")
-        await hpa.detach("web")
-        await until(lambda: not platform.planner().state.scalings.policies, "the policy is gone")
+        await hpa.detach_policy("web")
+        await wait_until(lambda: not platform.planner().state.scalings.policies, "the policy is gone")
         assert (await platform.planner().scale(ScaleRequest(NAMESPACE, "web", 5))).replicas == 5
 
 
 @pytest.mark.parametrize("ends", ["stop", "kill"])
 async def test_a_planner_that_takes_over_declares_what_was_not_and_nothing_twice(ends: str) -> None:
     services = ("snapshot-1", "planner-1", "planner-2", "propagator-1")
-    async with in_process_platform(services=services) as platform, scaler(platform) as hpa:
-        await join(platform)
-        await applied(platform, "web", 2)
-        await hpa.attach("web")
-        await hpa.decide(6, "web")
-        await follows(platform, 6, "web")
-        generation = (await shown(platform, "web")).generation
+    async with in_process_platform(services=services) as platform, open_scaler(platform) as hpa:
+        await join_members(platform)
+        await apply_deployment(platform, "web", 2)
+        await hpa.attach_policies("web")
+        await hpa.decide_replicas(6, "web")
+        await wait_until_followed(platform, 6, "web")
+        generation = (await get_placement(platform, "web")).generation
         active = next(name for name, entry in platform.running.items() if entry.service is platform.planner())
         await (platform.stop_instance(active) if ends == "stop" else platform.kill_instance(active))
-        await hpa.decide(8, "web")
-        await until(lambda: platform.planner().is_active, "the other planner is active")
-        await follows(platform, 8, "web")
+        await hpa.decide_replicas(8, "web")
+        await wait_until(lambda: platform.planner().is_active, "the other planner is active")
+        await wait_until_followed(platform, 8, "web")
         platform.start_instance(active)
         await asyncio.sleep(5)
-        assert (await shown(platform, "web")).generation == generation + 1
+        assert (await get_placement(platform, "web")).generation == generation + 1
 
 
 async def test_many_decisions_at_once_are_declared_in_bounded_steps_and_no_request_waits_for_all() -> None:
     settings = PlannerSettings(scales_in_group_max=2)
     async with in_process_platform(services=("snapshot-1", "planner-1"), planner_settings=settings) as platform:
-        await join(platform)
+        await join_members(platform)
         names = [f"web-{number}" for number in range(30)]
         for name in names:
-            await applied(platform, name, 1)
-        async with scaler(platform) as hpa:
-            await hpa.attach(*names)
-            await until(lambda: len(platform.planner().state.scalings.policies) == 30, "all policies are known")
-            await hpa.decide(3, *names)
+            await apply_deployment(platform, name, 1)
+        async with open_scaler(platform) as hpa:
+            await hpa.attach_policies(*names)
+            await wait_until(lambda: len(platform.planner().state.scalings.policies) == 30, "all policies are known")
+            await hpa.decide_replicas(3, *names)
             for _ in range(1000):  # Turns of the loop, in which no time passes: all of them are a moment's work.
                 if platform.planner().state.scalings.due:
                     break
                 await asyncio.sleep(0)
-            await applied(platform, "other", 1)
+            await apply_deployment(platform, "other", 1)
             assert platform.planner().state.scalings.due, "the request waited for all decisions"
-            await follows(platform, 3, *names)
+            await wait_until_followed(platform, 3, *names)

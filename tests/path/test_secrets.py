@@ -63,9 +63,9 @@ from spillway_local.in_process import SERVICES, InProcess, in_process_platform
 from spillway_local.kafka_security import Authority
 
 from .member_work import ALL_SERVICES, FLEET, Confidential, do_everything
-from .platform_steps import NAMESPACE, until
+from .platform_steps import NAMESPACE, wait_until
 from .real_members import OnRealMembers
-from .what_is_told import Listener, unpacked
+from .what_is_told import Listener, unpacked_text
 
 SECRET = "5ecr3t"
 """In all that is planted."""
@@ -83,7 +83,7 @@ class Ears:
         self._spans = InMemorySpanExporter()
 
     @contextmanager
-    def open(self, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    def listen_to_everything(self, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
         provider = TracerProvider(shutdown_on_exit=False)
         provider.add_span_processor(SimpleSpanProcessor(self._spans))
         tracing.use_provider(provider)
@@ -95,17 +95,17 @@ class Ears:
                 tracing.shutdown()
         self._lines = [*lines, *(record.getMessage() for record in caplog.records)]
 
-    def hear(self, said: object) -> None:
+    def hear_answer(self, said: object) -> None:
         """An answer, or what was raised."""
         self._said.append(f"{getattr(said, 'code', '')} {said!r} {said}")
 
-    def texts(self) -> dict[str, list[str]]:
-        self._records += self._listener.new_texts()
+    def texts_by_source(self) -> dict[str, list[str]]:
+        self._records += self._listener.texts_of_new_records()
         store: Any = self._platform.store
         kept = [*store._values.values(), *(one for history in store._histories.values() for one in history)]
         return {
             "the log": self._records,
-            "the store": [repr([*store._values, *store._histories]), *map(unpacked, kept)],
+            "the store": [repr([*store._values, *store._histories]), *map(unpacked_text, kept)],
             "log lines": [repr(line) for line in self._lines],
             "metrics": [prometheus_client.generate_latest().decode()],
             "spans": [span.to_json() for span in self._spans.get_finished_spans()],
@@ -113,8 +113,8 @@ class Ears:
         }
 
 
-def assert_untold(ears: Ears, *secrets: str) -> None:
-    texts = ears.texts()
+def assert_secrets_untold(ears: Ears, *secrets: str) -> None:
+    texts = ears.texts_by_source()
     for place, found in texts.items():
         for secret in secrets:
             for form in (secret, base64.b64encode(secret.encode()).decode()):
@@ -123,13 +123,13 @@ def assert_untold(ears: Ears, *secrets: str) -> None:
     assert all(texts[place] for place in ("the log", "log lines", "metrics", "answers"))
 
 
-async def asked(platform: InProcess, ears: Ears) -> None:
+async def ask_questions(platform: InProcess, ears: Ears) -> None:
     planner = platform.planner()
-    ears.hear(await planner.list_clusters(ListClustersRequest()))
+    ears.hear_answer(await planner.list_clusters(ListClustersRequest()))
     async for part in planner.export(ExportRequest()):
-        ears.hear(part)
+        ears.hear_answer(part)
     for question in (planner.get(GetRequest(NAMESPACE, "web")), planner.explain(ExplainRequest(NAMESPACE, "web"))):
-        ears.hear(await question)
+        ears.hear_answer(await question)
 
 
 # ── What members keep ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -141,18 +141,18 @@ async def test_data_of_secrets_in_members_is_told_to_nobody(caplog: pytest.LogCa
     kept = Confidential(f"{SECRET}-of-a-workload", f"{SECRET}-of-a-pool-pod")
     async with in_process_platform(FLEET, ()) as platform:
         ears = Ears(platform)
-        with ears.open(caplog):
+        with ears.listen_to_everything(caplog):
             for name in ALL_SERVICES:
                 platform.start_instance(name)
             await do_everything(platform, kept)
             await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 1),)))
-            await asked(platform, ears)
+            await ask_questions(platform, ears)
             secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"key": SECRET}}
             with pytest.raises(RequestError, match="Secret") as refused:
                 await platform.planner().apply(ApplyRequest((json.dumps(secret),)))
-            ears.hear(refused.value)
-        assert all(ears.texts().values()), "nothing was overheard"
-        assert_untold(ears, *asdict(kept).values(), SECRET)
+            ears.hear_answer(refused.value)
+        assert all(ears.texts_by_source().values()), "nothing was overheard"
+        assert_secrets_untold(ears, *asdict(kept).values(), SECRET)
 
 
 # ── How we are let in ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,7 +161,7 @@ TOKEN = f"{SECRET}-token-of-a-cluster"
 Kubeconfig = dict[str, Any]
 
 
-def kubeconfig(server: str, **user: Any) -> Kubeconfig:
+def make_kubeconfig(server: str, **user: Any) -> Kubeconfig:
     return {
         "apiVersion": "v1",
         "kind": "Config",
@@ -172,47 +172,50 @@ def kubeconfig(server: str, **user: Any) -> Kubeconfig:
     }
 
 
-def behind(config: Kubeconfig) -> Kubeconfig:
+def behind_proxy(config: Kubeconfig) -> Kubeconfig:
     config["clusters"][0]["cluster"]["proxy-url"] = f"http://me:{SECRET}-password@127.0.0.1:1"
     return config
 
 
-def encoded(text: str) -> str:
+def base64_text(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def pem(kind: str) -> str:
-    return encoded(f"-----BEGIN {kind}-----\n{encoded(SECRET)}\n-----END {kind}-----\n")
+def encoded_pem(kind: str) -> str:
+    return base64_text(f"-----BEGIN {kind}-----\n{base64_text(SECRET)}\n-----END {kind}-----\n")
 
 
 WAYS: dict[str, Callable[[str, str], str]] = {
-    "let in": lambda good, _: json.dumps(kubeconfig(good)),
-    "an unknown token": lambda good, _: json.dumps(kubeconfig(good, token=f"{SECRET}-but-another")),
-    "a server that says what it was asked": lambda _, echo: json.dumps(kubeconfig(echo)),
-    "nobody there": lambda *_: json.dumps(kubeconfig("http://127.0.0.1:1")),
+    "let in": lambda good, _: json.dumps(make_kubeconfig(good)),
+    "an unknown token": lambda good, _: json.dumps(make_kubeconfig(good, token=f"{SECRET}-but-another")),
+    "a server that says what it was asked": lambda _, echo: json.dumps(make_kubeconfig(echo)),
+    "nobody there": lambda *_: json.dumps(make_kubeconfig("http://127.0.0.1:1")),
     "no YAML": lambda *_: f"users: [{{token: {TOKEN}\n  - ]{TOKEN}",
-    "a password": lambda good, _: json.dumps(kubeconfig(good, username="me", password=f"{SECRET}-password")),
-    "a password in the address": lambda *_: json.dumps(kubeconfig(f"http://me:{SECRET}-password@127.0.0.1:1")),
-    "a token of two lines": lambda good, _: json.dumps(kubeconfig(good, token=f"{TOKEN}\n{TOKEN}")),
-    "a token that is no text": lambda good, _: json.dumps(kubeconfig(good, token=[TOKEN])),
+    "a password": lambda good, _: json.dumps(make_kubeconfig(good, username="me", password=f"{SECRET}-password")),
+    "a password in the address": lambda *_: json.dumps(make_kubeconfig(f"http://me:{SECRET}-password@127.0.0.1:1")),
+    "a token of two lines": lambda good, _: json.dumps(make_kubeconfig(good, token=f"{TOKEN}\n{TOKEN}")),
+    "a token that is no text": lambda good, _: json.dumps(make_kubeconfig(good, token=[TOKEN])),
     "a key that is none": lambda good, _: json.dumps(
-        kubeconfig(good, **{"client-certificate-data": pem("CERTIFICATE"), "client-key-data": pem("PRIVATE KEY")})
+        make_kubeconfig(
+            good,
+            **{"client-certificate-data": encoded_pem("CERTIFICATE"), "client-key-data": encoded_pem("PRIVATE KEY")},
+        )
     ),
     "a key without its certificate": lambda good, _: json.dumps(
-        kubeconfig(good, **{"client-key-data": pem("PRIVATE KEY")})
+        make_kubeconfig(good, **{"client-key-data": encoded_pem("PRIVATE KEY")})
     ),
-    "a proxy that is gone, with a password": lambda good, _: json.dumps(behind(kubeconfig(good))),
+    "a proxy that is gone, with a password": lambda good, _: json.dumps(behind_proxy(make_kubeconfig(good))),
     "a plugin": lambda good, _: json.dumps(
-        kubeconfig(good, exec={"command": "none", "env": [{"name": "KEY", "value": f"{SECRET}-of-a-plugin"}]})
+        make_kubeconfig(good, exec={"command": "none", "env": [{"name": "KEY", "value": f"{SECRET}-of-a-plugin"}]})
     ),
 }
 
 
 @asynccontextmanager
-async def servers() -> AsyncIterator[tuple[str, str]]:
+async def serve_member_and_echo() -> AsyncIterator[tuple[str, str]]:
     """A member's API, and one that answers with all that it is asked by, as a proxy's error page may."""
 
-    async def echo(request: web.Request) -> web.Response:
+    async def echo_request(request: web.Request) -> web.Response:
         return web.Response(status=502, text=f"cannot be forwarded: {dict(request.headers)} {await request.text()}")
 
     async with AsyncExitStack() as stack:
@@ -222,7 +225,7 @@ async def servers() -> AsyncIterator[tuple[str, str]]:
         await good.start()
         stack.push_async_callback(good.close)
         app = web.Application()
-        app.router.add_route("*", "/{path:.*}", echo)
+        app.router.add_route("*", "/{path:.*}", echo_request)
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -235,25 +238,25 @@ async def test_credentials_of_a_cluster_are_told_to_nobody_however_they_fail(
     way: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "own-1.kubeconfig"
-    async with servers() as (good, echo):
+    async with serve_member_and_echo() as (good, echo):
         file.write_text(WAYS[way](good, echo))
         members: Any = {"own-1": None}
         platform = OnRealMembers(LocalBroker(), MemoryStore(), members, kubeconfigs={"own-1": file})
         ears = Ears(platform)
-        with ears.open(caplog):
+        with ears.listen_to_everything(caplog):
             for name in SERVICES:
                 platform.start_instance(name)
-            await until(lambda: platform.planner().is_active, "a planner is active", 20)
+            await wait_until(lambda: platform.planner().is_active, "a planner is active", 20)
             await platform.planner().join_cluster(JoinClusterRequest("own-1", "own-1", tier="own"))
-            await until(lambda: _is_judged(platform, way), "the cluster is ready, or why it is not", 20)
+            await wait_until(lambda: _is_cluster_judged(platform, way), "the cluster is ready, or why it is not", 20)
             await platform.planner().apply(ApplyRequest((deployment("web", NAMESPACE, 1),)))
-            await asked(platform, ears)
+            await ask_questions(platform, ears)
             for name in list(platform.running):
                 await platform.stop_instance(name)
-        assert_untold(ears, SECRET, TOKEN)
+        assert_secrets_untold(ears, SECRET, TOKEN)
 
 
-async def _is_judged(platform: InProcess, way: str) -> bool:
+async def _is_cluster_judged(platform: InProcess, way: str) -> bool:
     (cluster,) = (await platform.planner().list_clusters(ListClustersRequest())).clusters
     return cluster.state == "Ready" if way == "let in" else bool(cluster.trouble)
 
@@ -266,9 +269,9 @@ async def test_tokens_of_callers_are_told_to_nobody(tmp_path: Path, caplog: pyte
     callers.write_text(json.dumps({"callers": [entry]}))
     platform = InProcess(LocalBroker(), MemoryStore(), {})
     ears = Ears(platform)
-    with ears.open(caplog):
+    with ears.listen_to_everything(caplog):
         platform.start_instance("planner-1")
-        await until(lambda: platform.planner().is_active, "a planner is active", 20)
+        await wait_until(lambda: platform.planner().is_active, "a planner is active", 20)
         server = RpcServer(platform.planner(), RpcSettings(port=0, callers=str(callers)))
         async with server:
             for token in (known, unknown):
@@ -276,13 +279,13 @@ async def test_tokens_of_callers_are_told_to_nobody(tmp_path: Path, caplog: pyte
                     for request in (GetRequest("shop", "web"), GetRequest("bank", "web")):
                         with pytest.raises(RequestError) as refused:
                             await client.get(request)
-                        ears.hear(refused.value)
+                        ears.hear_answer(refused.value)
         await platform.stop_instance("planner-1")
-    texts = ears.texts()
+    texts = ears.texts_by_source()
     assert any("PERMISSION_DENIED" in text for text in texts["answers"]), "a known caller was denied something"
     assert any("UNAUTHENTICATED" in text for text in texts["answers"])
     for found in texts.values():
-        assert not [text for text in found if SECRET in text or encoded(SECRET) in text]
+        assert not [text for text in found if SECRET in text or base64_text(SECRET) in text]
 
 
 # ── The store ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -353,36 +356,36 @@ class KafkaFiles:
     authority: Authority
     folder: Path
 
-    def password(self) -> str:
-        return self._written("password", f"{SECRET}-of-kafka\n")
+    def write_password(self) -> str:
+        return self._write_file("password", f"{SECRET}-of-kafka\n")
 
-    def key_that_is_none(self) -> str:
-        return self._written("bad.key", base64.b64decode(pem("PRIVATE KEY")).decode())
+    def write_key_that_is_none(self) -> str:
+        return self._write_file("bad.key", base64.b64decode(encoded_pem("PRIVATE KEY")).decode())
 
-    def key_with_a_phrase(self) -> str:
+    def write_key_with_a_phrase(self) -> str:
         _, key = self.authority.issue_certificate("client")
         private = serialization.load_pem_private_key(key.read_bytes(), None)
         form = serialization.PrivateFormat.TraditionalOpenSSL
         locked = serialization.BestAvailableEncryption(f"{SECRET}-phrase".encode())
-        return self._written("locked.key", private.private_bytes(serialization.Encoding.PEM, form, locked).decode())
+        return self._write_file("locked.key", private.private_bytes(serialization.Encoding.PEM, form, locked).decode())
 
-    def _written(self, name: str, text: str) -> str:
+    def _write_file(self, name: str, text: str) -> str:
         path = self.folder / name
         path.write_text(text)
         return str(path)
 
 
-def as_user(files: KafkaFiles, mechanism: str) -> dict[str, str]:
+def variables_of_user(files: KafkaFiles, mechanism: str) -> dict[str, str]:
     return {
         "SECURITY_PROTOCOL": "SASL_SSL",
         "SASL_MECHANISM": mechanism,
         "SASL_USERNAME": "planner",
-        "SASL_PASSWORD_FILE": files.password(),
+        "SASL_PASSWORD_FILE": files.write_password(),
         "SSL_CA_FILE": str(files.authority.certificate),
     }
 
 
-def by_certificate(files: KafkaFiles, key: str) -> dict[str, str]:
+def variables_of_certificate(files: KafkaFiles, key: str) -> dict[str, str]:
     certificate, _ = files.authority.issue_certificate("client")
     ca = str(files.authority.certificate)
     certified = {"SSL_CERTIFICATE_FILE": str(certificate), "SSL_KEY_FILE": key}
@@ -390,16 +393,19 @@ def by_certificate(files: KafkaFiles, key: str) -> dict[str, str]:
 
 
 KAFKA_WAYS: dict[str, Callable[[KafkaFiles], dict[str, str]]] = {
-    "a password that the broker says again": lambda files: as_user(files, "PLAIN"),
-    "a password that is not sent": lambda files: as_user(files, "SCRAM-SHA-512"),
-    "nobody there": lambda files: {**as_user(files, "PLAIN"), "BOOTSTRAP": "127.0.0.1:1"},
-    "a password in its variable": lambda files: {**as_user(files, "PLAIN"), "SASL_PASSWORD": SECRET},
-    "a password in place of its file": lambda files: {**as_user(files, "PLAIN"), "SASL_PASSWORD_FILE": SECRET},
+    "a password that the broker says again": lambda files: variables_of_user(files, "PLAIN"),
+    "a password that is not sent": lambda files: variables_of_user(files, "SCRAM-SHA-512"),
+    "nobody there": lambda files: {**variables_of_user(files, "PLAIN"), "BOOTSTRAP": "127.0.0.1:1"},
+    "a password in its variable": lambda files: {**variables_of_user(files, "PLAIN"), "SASL_PASSWORD": SECRET},
+    "a password in place of its file": lambda files: {
+        **variables_of_user(files, "PLAIN"),
+        "SASL_PASSWORD_FILE": SECRET,
+    },
     "a password for a protocol without": lambda files: {"SASL_PASSWORD_FILE": SECRET},
-    "a key that is none": lambda files: by_certificate(files, files.key_that_is_none()),
-    "a key with a pass phrase": lambda files: by_certificate(files, files.key_with_a_phrase()),
-    "a key in place of its file": lambda files: by_certificate(files, f"{SECRET}-key"),
-    "a key that is let in nowhere": lambda files: by_certificate(
+    "a key that is none": lambda files: variables_of_certificate(files, files.write_key_that_is_none()),
+    "a key with a pass phrase": lambda files: variables_of_certificate(files, files.write_key_with_a_phrase()),
+    "a key in place of its file": lambda files: variables_of_certificate(files, f"{SECRET}-key"),
+    "a key that is let in nowhere": lambda files: variables_of_certificate(
         files, str(files.authority.issue_certificate("client")[1])
     ),
 }
@@ -437,7 +443,7 @@ def secrets_of(authority: Authority) -> list[str]:
 def assert_secret_is_not_in(told: list[str], *secrets: str) -> None:
     assert told
     for secret in secrets:
-        for form in (secret, encoded(secret)):
+        for form in (secret, base64_text(secret)):
             assert not [text for text in told if form in text]
 
 
@@ -462,8 +468,8 @@ async def test_secrets_of_other_peoples_kafka_and_prometheus_are_told_to_nobody(
     async def publish(event: Any) -> None:
         published.append(event)
 
-    async with kafka_that_lets_nobody_in(files.authority) as broker, servers() as (_, echo):
-        asked = as_user(files, "PLAIN")
+    async with kafka_that_lets_nobody_in(files.authority) as broker, serve_member_and_echo() as (_, echo):
+        asked = variables_of_user(files, "PLAIN")
         kafka = KafkaConnection(
             (broker,), "SASL_SSL", "PLAIN", "hpa", asked["SASL_PASSWORD_FILE"], str(files.authority.certificate)
         )
@@ -483,7 +489,7 @@ async def test_secrets_of_other_peoples_kafka_and_prometheus_are_told_to_nobody(
         )
         with structlog.testing.capture_logs() as lines:
             asking = asyncio.create_task(collecting.run())
-            await until(
+            await wait_until(
                 lambda: {type(one) for one in published} == {BacklogObserved, LoadObserved}, "both said why", 20
             )
             asking.cancel()

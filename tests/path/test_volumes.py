@@ -13,7 +13,7 @@ from spillway_local import member_nodes
 from spillway_local.fleet_plan import GIB, MemberPlan, deployment
 from spillway_local.in_process import SERVICES, InProcess, in_process_platform
 
-from .platform_steps import NAMESPACE, all_ready, bound, join, unbound, until
+from .platform_steps import NAMESPACE, are_all_ready, bound_pods_by_cluster, join_members, unbound_pod_count, wait_until
 
 pytestmark = pytest.mark.looptime
 
@@ -30,24 +30,24 @@ IN_TWO_ZONES = (
 NAMED = "volume claim data in {}: it is not there yet: on which nodes its volume will be"
 
 
-def request(replicas: int) -> ApplyRequest:
+def apply_request(replicas: int) -> ApplyRequest:
     manifest = json.loads(deployment("web", NAMESPACE, replicas, cpu="500m"))
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
     manifest["spec"]["template"]["spec"]["volumes"] = volumes
     return ApplyRequest((json.dumps(manifest),))
 
 
-def volume(zone: str) -> dict[str, Any]:
+def volume_in_zone(zone: str) -> dict[str, Any]:
     expressions = [{"key": ZONE, "operator": "In", "values": [zone]}] if zone else [{"key": ZONE, "operator": "Exists"}]
     affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}
     spec = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteMany"], "nodeAffinity": affinity}
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv"}, "spec": spec}
 
 
-async def bind(platform: InProcess, cluster: str, zone: str) -> None:
+async def create_bound_claim(platform: InProcess, cluster: str, zone: str) -> None:
     """A claim there, bound to a volume in that zone; without one, a volume that is anywhere."""
     api = platform.member_api(cluster)
-    made = volume(zone)
+    made = volume_in_zone(zone)
     if not zone:
         del made["spec"]["nodeAffinity"]
     await api.create(VOLUMES, made)
@@ -61,8 +61,8 @@ async def bind(platform: InProcess, cluster: str, zone: str) -> None:
     await api.create(VOLUME_CLAIMS, claim)
 
 
-async def ready(platform: InProcess) -> None:
-    await join(platform)
+async def join_with_namespace(platform: InProcess) -> None:
+    await join_members(platform)
     for name in platform.members:
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         await platform.member_api(name).create(NAMESPACES, manifest)
@@ -71,29 +71,31 @@ async def ready(platform: InProcess) -> None:
 async def test_replicas_are_placed_where_the_bound_volume_is() -> None:
     """Half of the own nodes are in its zone: the rest goes to the cloud at once, and every replica binds."""
     async with in_process_platform(IN_TWO_ZONES) as platform:
-        await ready(platform)
-        await bind(platform, "own-1", "z1")
-        await bind(platform, "cloud-1", "")
-        known = platform.planner().state.claims_in
-        await until(lambda: all(known(name, NAMESPACE).claims for name in platform.members), "the claims are heard of")
-        reply = await platform.planner().apply(request(24))
+        await join_with_namespace(platform)
+        await create_bound_claim(platform, "own-1", "z1")
+        await create_bound_claim(platform, "cloud-1", "")
+        known = platform.planner().state.volume_claims_in
+        await wait_until(
+            lambda: all(known(name, NAMESPACE).claims for name in platform.members), "the claims are heard of"
+        )
+        reply = await platform.planner().apply(apply_request(24))
         assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 16, "cloud-1": 8}
         assert reply.unmodelled == ()
-        await until(lambda: _all_bound(platform, 24), "all of them run where they were placed")
-        assert await bound(platform) == {"own-1": 16, "cloud-1": 8}
+        await wait_until(lambda: _are_all_bound(platform, 24), "all of them run where they were placed")
+        assert await bound_pods_by_cluster(platform) == {"own-1": 16, "cloud-1": 8}
 
 
 async def test_a_claim_that_comes_later_is_named_until_then_and_corrected_after() -> None:
     """Placed as declared and named; once the claims are there, what does not bind in the zone goes to the cloud."""
     async with in_process_platform(IN_TWO_ZONES) as platform:
-        await ready(platform)
-        reply = await platform.planner().apply(request(24))
+        await join_with_namespace(platform)
+        reply = await platform.planner().apply(apply_request(24))
         assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 24}
         assert reply.unmodelled == (NAMED.format("own-1"),)
-        await bind(platform, "own-1", "z1")
-        await bind(platform, "cloud-1", "")
-        await until(lambda: _all_bound(platform, 24), "all of them run", 120)
-        assert await bound(platform) == {"own-1": 16, "cloud-1": 8}
+        await create_bound_claim(platform, "own-1", "z1")
+        await create_bound_claim(platform, "cloud-1", "")
+        await wait_until(lambda: _are_all_bound(platform, 24), "all of them run", 120)
+        assert await bound_pods_by_cluster(platform) == {"own-1": 16, "cloud-1": 8}
         found = await platform.planner().get(GetRequest(NAMESPACE, "web"))
         assert found.placement.unmodelled == ()
 
@@ -106,20 +108,20 @@ async def test_without_rights_to_volumes_replicas_are_placed_as_if_they_were_eve
         account.may = frozenset(one for one in all_rights or () if not one.resource.startswith("persistentvolume"))
         for name in SERVICES:
             platform.start_instance(name)
-        await ready(platform)
-        await bind(platform, "own-1", "z1")
-        await bind(platform, "cloud-1", "")
+        await join_with_namespace(platform)
+        await create_bound_claim(platform, "own-1", "z1")
+        await create_bound_claim(platform, "cloud-1", "")
         clusters = (await platform.planner().list_clusters(ListClustersRequest())).clusters
         (told,) = [one.trouble for one in clusters if one.cluster == "own-1"]
         for resource in ("persistentvolumes", "persistentvolumeclaims"):
             assert f'spillway-snapshot" cannot list resource "{resource}" in API group ""' in told
-        reply = await platform.planner().apply(request(24))
+        reply = await platform.planner().apply(apply_request(24))
         assert {part.cluster: part.replicas for part in reply.parts} == {"own-1": 24}
         named = "volume claim data in own-1: our account may not read on which nodes its volume is: "
         assert reply.unmodelled == (named + told,)
         account.may = all_rights
-        await until(lambda: _all_bound(platform, 24), "all of them run", 120)
-        assert await bound(platform) == {"own-1": 16, "cloud-1": 8}
+        await wait_until(lambda: _are_all_bound(platform, 24), "all of them run", 120)
+        assert await bound_pods_by_cluster(platform) == {"own-1": 16, "cloud-1": 8}
         found = await platform.planner().get(GetRequest(NAMESPACE, "web"))
         assert found.placement.unmodelled == ()
 
@@ -127,18 +129,18 @@ async def test_without_rights_to_volumes_replicas_are_placed_as_if_they_were_eve
 async def test_rights_to_volumes_that_are_taken_away_leave_nothing_known_of_them() -> None:
     """What was known would be said for ever otherwise."""
     async with in_process_platform(IN_TWO_ZONES) as platform:
-        await ready(platform)
-        await bind(platform, "own-1", "z1")
-        known = platform.planner().state.claims_in
-        await until(lambda: known("own-1", NAMESPACE).claims, "the claim is heard of")
+        await join_with_namespace(platform)
+        await create_bound_claim(platform, "own-1", "z1")
+        known = platform.planner().state.volume_claims_in
+        await wait_until(lambda: known("own-1", NAMESPACE).claims, "the claim is heard of")
         account = platform.account("snapshot", "own-1")
         account.may = frozenset(one for one in account.may or () if one.resource != "persistentvolumeclaims")
         platform.members["own-1"].set_faults(Faults(drop_watches=True))
-        await until(lambda: known("own-1", NAMESPACE).unread, "it is told that claims cannot be read")
+        await wait_until(lambda: known("own-1", NAMESPACE).unread, "it is told that claims cannot be read")
         platform.members["own-1"].set_faults(Faults())
-        await until(lambda: not known("own-1", NAMESPACE).claims, "nothing is known of the claim any more")
-        await until(lambda: all_ready(platform), "the cluster is followed")
+        await wait_until(lambda: not known("own-1", NAMESPACE).claims, "nothing is known of the claim any more")
+        await wait_until(lambda: are_all_ready(platform), "the cluster is followed")
 
 
-async def _all_bound(platform: InProcess, count: int) -> bool:
-    return sum((await bound(platform)).values()) == count and not await unbound(platform)
+async def _are_all_bound(platform: InProcess, count: int) -> bool:
+    return sum((await bound_pods_by_cluster(platform)).values()) == count and not await unbound_pod_count(platform)

@@ -18,16 +18,16 @@ class Listener:
         self._broker = broker
         self._read_to = dict.fromkeys(broker.end_offsets(TOPICS), 0)
 
-    def new_texts(self) -> Iterator[str]:
+    def texts_of_new_records(self) -> Iterator[str]:
         for (topic, partition), offset in self._read_to.items():
             if self._broker.end_offset(topic, partition) > offset:
                 found, end = self._broker.read_records(topic, partition, offset, RECORDS_AT_ONCE)
                 self._read_to[topic, partition] = end
                 for one in found:
-                    yield from _texts(one)
+                    yield from _texts_of_record(one)
 
 
-def _texts(stored: StoredRecord) -> Iterator[str]:
+def _texts_of_record(stored: StoredRecord) -> Iterator[str]:
     yield f"{stored.key!r} {stored.headers!r} {stored.value!r}"
     if stored.value is not None:
         event = decode_event(stored.topic, dict(stored.headers)["ce_type"].decode(), stored.value)
@@ -35,10 +35,10 @@ def _texts(stored: StoredRecord) -> Iterator[str]:
         for name in event.__dataclass_fields__:
             value = getattr(event, name)
             if isinstance(value, bytes) and value:
-                yield unpacked(value)
+                yield unpacked_text(value)
 
 
-def unpacked(value: bytes) -> str:
+def unpacked_text(value: bytes) -> str:
     """As it is, where it is not packed."""
     try:
         return unpack_text(value).decode(errors="replace")

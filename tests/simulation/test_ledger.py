@@ -10,30 +10,30 @@ from pathlib import Path
 
 import pytest
 
-from spillway_simulation.ledger import COLUMNS, Code, Ledger, Outcome, add_ranges, code_here
+from spillway_simulation.ledger import COLUMNS, Code, Ledger, Outcome, add_ranges, code_of_checkout
 
 SIMULATE = str(Path(__file__).parents[2] / "lab/simulation/simulate.py")
 CODE = Code("abc", "v1")
 
 
-def outcome(seed: int, *failures: str) -> Outcome:
+def make_outcome(seed: int, *failures: str) -> Outcome:
     return Outcome(seed, failures, "d", 1.0, 1.0, 1, 1, 1.0, cpu_seconds=1.5)
 
 
 def test_a_line_that_was_cut_off_is_ignored_and_the_next_one_is_whole(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", CODE)
-    ledger.add(outcome(1))
-    ledger.add(outcome(2, "something"))
+    ledger.append_outcome(make_outcome(1))
+    ledger.append_outcome(make_outcome(2, "something"))
     text = (tmp_path / "ledger").read_bytes()
     (tmp_path / "ledger").write_bytes(text[:-20])
-    assert list(ledger.outcomes()) == [1]
-    ledger.add(outcome(3))
-    assert list(ledger.outcomes()) == [1, 3]
+    assert list(ledger.outcomes_by_seed()) == [1]
+    ledger.append_outcome(make_outcome(3))
+    assert list(ledger.outcomes_by_seed()) == [1, 3]
 
 
 def test_what_ran_with_other_code_does_not_count(tmp_path: Path) -> None:
-    Ledger(tmp_path / "ledger", CODE).add(outcome(1))
-    assert Ledger(tmp_path / "ledger", Code("other", "v1")).outcomes() == {}
+    Ledger(tmp_path / "ledger", CODE).append_outcome(make_outcome(1))
+    assert Ledger(tmp_path / "ledger", Code("other", "v1")).outcomes_by_seed() == {}
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def test_a_change_of_any_statement_is_other_code(
     source.parent.mkdir(parents=True)
     source.write_text("def f():\n    return 1\n")
     monkeypatch.setattr("spillway_simulation.ledger.ROOT", tmp_path)
-    before = code_here()
+    before = code_of_checkout()
     source.write_text(content)
-    assert (code_here().digest != before.digest) is is_other
+    assert (code_of_checkout().digest != before.digest) is is_other
 
 
 def test_a_seed_runs_no_module_that_its_digest_leaves_out() -> None:
@@ -74,11 +74,11 @@ def test_ranges_of_code_grow_and_those_of_other_code_stay(tmp_path: Path) -> Non
     other = Ledger(tmp_path / "two", Code("xyz", "v2"))
     dirty = Ledger(tmp_path / "two", Code("uvw", "v2-dirty"))
     for seed in (10, 11, 20):
-        ledger.add(outcome(seed))
-    other.add(outcome(10))
-    dirty.add(outcome(10))
+        ledger.append_outcome(make_outcome(seed))
+    other.append_outcome(make_outcome(10))
+    dirty.append_outcome(make_outcome(10))
     assert (add_ranges(table, ledger), add_ranges(table, other)) == (2, 1)
-    ledger.add(outcome(12, "something"))
+    ledger.append_outcome(make_outcome(12, "something"))
     add_ranges(table, ledger)
     rows = [line.split("\t") for line in table.read_text().splitlines()]
     assert rows[0] == list(COLUMNS)
@@ -100,7 +100,7 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         assert time.monotonic() < deadline
         assert first.poll() is None, "it ended before it could be killed"
         time.sleep(0.02)
-    workers = children(first.pid)
+    workers = child_pids(first.pid)
     first.send_signal(signal.SIGKILL)
     first.wait()
     done = {json.loads(line)["seed"]: line for line in path.read_text().splitlines()}
@@ -113,14 +113,14 @@ def test_a_run_that_was_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         time.sleep(0.05)
 
 
-def children(pid: int) -> list[int]:
+def child_pids(pid: int) -> list[int]:
     found = Path(f"/proc/{pid}/task/{pid}/children")
     return [int(one) for one in found.read_text().split()] if found.exists() else []
 
 
 def test_what_failed_before_is_said_again_with_its_replay(tmp_path: Path) -> None:
-    code = code_here()
-    Ledger(tmp_path / "ledger", code).add(outcome(7, "something does not hold"))
+    code = code_of_checkout()
+    Ledger(tmp_path / "ledger", code).append_outcome(make_outcome(7, "something does not hold"))
     command = [sys.executable, SIMULATE, "--seeds", "7:8", "--ledger", str(tmp_path / "ledger")]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run(

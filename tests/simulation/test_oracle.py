@@ -22,7 +22,7 @@ from spillway.events import (
 from spillway.model import Generation, Part
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import FLEET_ID
-from spillway_simulation.brownfield import DEPLOYMENTS, NAMESPACE, by_hand, plant
+from spillway_simulation.brownfield import DEPLOYMENTS, NAMESPACE, plant_deployment, request_by_hand
 from spillway_simulation.oracle import Known, Oracle
 from spillway_simulation.ownership import SENT, TOLD_SECONDS
 from spillway_simulation.script import Found
@@ -38,7 +38,7 @@ class Judged(NamedTuple):
     oracle: Oracle
     member: SimCluster
 
-    def told(self, *events: Event) -> None:
+    def tell_oracle(self, *events: Event) -> None:
         self.oracle.on_records([outgoing_record(event) for event in events], "spillway/planner-1")
 
     def object_is_orphan(self) -> bool:
@@ -46,11 +46,11 @@ class Judged(NamedTuple):
         return found is not None and self.oracle.ownership.is_orphan(MEMBER, found)
 
 
-def joined(phase: str) -> ClusterJoined:
+def cluster_joined(phase: str) -> ClusterJoined:
     return ClusterJoined(MEMBER, MEMBER, "", "own", "", "", (), (), phase)
 
 
-def placed(sequence: int, *parts: Part) -> PlacementDecided:
+def placement_event(sequence: int, *parts: Part) -> PlacementDecided:
     unplaced = 2 - sum(part.replicas for part in parts)
     return PlacementDecided(NAMESPACE, NAME, Generation(0, sequence), 1, parts, unplaced, "")
 
@@ -59,53 +59,57 @@ def placed(sequence: int, *parts: Part) -> PlacementDecided:
 async def judged() -> AsyncIterator[Judged]:
     async with SimCluster(MEMBER) as member:
         oracle = Oracle({MEMBER: member}, lambda _source, _key: True)
-        plant(member, Found(NAME, 100, ((MEMBER, 2),), FLEET_ID))
-        oracle.note_room()
+        plant_deployment(member, Found(NAME, 100, ((MEMBER, 2),), FLEET_ID))
+        oracle.note_allocatable_cpu()
         one = Judged(oracle, member)
         manifest = deployment(NAME, NAMESPACE, 2, cpu="100m", memory="64Mi").encode()
         declared = WorkloadDeclared(NAMESPACE, NAME, "Deployment", 1, 1, manifest, 2, DEFAULT_POLICY, (), (), (), False)
-        oracle.disturbed(MEMBER)  # It has no node, so it is not asked whether there is room.
-        one.told(joined(PHASE_ACTIVE), declared, placed(2, Part(MEMBER, Generation(0, 1), 2, 0, 2, False)))
+        oracle.note_disturbance(MEMBER)  # It has no node, so it is not asked whether there is room.
+        one.tell_oracle(
+            cluster_joined(PHASE_ACTIVE), declared, placement_event(2, Part(MEMBER, Generation(0, 1), 2, 0, 2, False))
+        )
         assert oracle.violations == []
         yield one
 
 
 async def test_a_part_that_is_given_up_in_a_lost_cluster_leaves_an_orphan_there(judged: Judged) -> None:
-    judged.told(joined(PHASE_LOST), placed(3))
-    judged.told(joined(PHASE_ACTIVE))
+    judged.tell_oracle(cluster_joined(PHASE_LOST), placement_event(3))
+    judged.tell_oracle(cluster_joined(PHASE_ACTIVE))
     assert judged.oracle.violations == []
     assert judged.object_is_orphan()
 
 
 async def test_a_part_that_is_listed_no_more_in_a_cluster_that_is_not_lost_is_said(judged: Judged) -> None:
-    judged.told(placed(3))
+    judged.tell_oracle(placement_event(3))
     assert "it is listed no more" in judged.oracle.violations[0]
     assert not judged.object_is_orphan()
 
 
 async def test_a_part_may_be_listed_no_more_where_an_orphan_has_its_name(judged: Judged) -> None:
-    judged.told(joined(PHASE_LOST), placed(3))
-    judged.told(joined(PHASE_ACTIVE))
-    judged.told(placed(4, Part(MEMBER, Generation(0, 4), 1, 0, 1, False)))
-    judged.told(placed(5))
+    judged.tell_oracle(cluster_joined(PHASE_LOST), placement_event(3))
+    judged.tell_oracle(cluster_joined(PHASE_ACTIVE))
+    judged.tell_oracle(placement_event(4, Part(MEMBER, Generation(0, 4), 1, 0, 1, False)))
+    judged.tell_oracle(placement_event(5))
     assert judged.oracle.violations == []
     assert judged.object_is_orphan()
 
 
 async def test_an_orphan_in_a_cluster_that_was_lost_is_written_by_nobody(judged: Judged) -> None:
-    judged.told(joined(PHASE_LOST), placed(3))
-    judged.told(joined(PHASE_ACTIVE))
+    judged.tell_oracle(cluster_joined(PHASE_LOST), placement_event(3))
+    judged.tell_oracle(cluster_joined(PHASE_ACTIVE))
     before = judged.member.get_object("deployments", NAME, NAMESPACE)
-    by_hand(judged.member, "DELETE", f"{DEPLOYMENTS}/{NAME}")
+    request_by_hand(judged.member, "DELETE", f"{DEPLOYMENTS}/{NAME}")
     SENT.set(asyncio.get_running_loop().time() + TOLD_SECONDS + 1)
-    judged.oracle.ownership.wrote(MEMBER, KEY, before, None, adopted=False)
+    judged.oracle.ownership.judge_write(MEMBER, KEY, before, None, adopted=False)
     assert "an orphan was written or deleted" in judged.oracle.violations[0]
 
 
 async def test_pods_that_are_said_to_wait_are_seen_then(judged: Judged) -> None:
     """They may be gone by the next look, and whoever read of them recalls nodes for them."""
-    judged.told(PodsUnschedulable(MEMBER, f"ReplicaSet/{NAMESPACE}/{NAME}-1", 2, 9, "", 3, ""))
-    assert judged.oracle.sights.waited_since(MEMBER, KEY, 0.0) == len(judged.member.objects("pods", NAMESPACE)) > 0
+    judged.tell_oracle(PodsUnschedulable(MEMBER, f"ReplicaSet/{NAMESPACE}/{NAME}-1", 2, 9, "", 3, ""))
+    assert (
+        judged.oracle.sights.pods_waiting_since(MEMBER, KEY, 0.0) == len(judged.member.objects("pods", NAMESPACE)) > 0
+    )
 
 
 def test_a_part_whose_roll_waits_is_of_the_template_that_it_bears() -> None:
@@ -113,8 +117,8 @@ def test_a_part_whose_roll_waits_is_of_the_template_that_it_bears() -> None:
     earlier, newest = (json.dumps(json.loads(deployment(NAME, NAMESPACE, 2, cpu=cpu))) for cpu in ("500m", "1500m"))
     known = Known(objects={1: earlier, 2: newest}, cpu=1500, cpus=[(10.0, 500)])
     waits, rolled = (Part(MEMBER, Generation(0, 1), 2, 0, 2, False, template_generation=n) for n in (1, 2))
-    assert known.cpu_least_in(waits, 200.0) == 500
-    assert known.cpu_least_in(rolled, 200.0) == 1500
+    assert known.least_cpu_millis_of_part(waits, 200.0) == 500
+    assert known.least_cpu_millis_of_part(rolled, 200.0) == 1500
 
 
 def test_a_kept_seed_is_the_story_of_its_day() -> None:

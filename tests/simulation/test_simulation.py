@@ -13,7 +13,7 @@ SAMPLE = "13:29"
 """Beside those that are kept."""
 
 
-def simulate(*arguments: str) -> "subprocess.CompletedProcess[str]":
+def run_simulation(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """In a process of its own: the order of sets of strings is chosen when Python starts."""
     command = [sys.executable, str(ROOT / "lab/simulation/simulate.py"), *arguments]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
@@ -24,7 +24,7 @@ def simulate(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_no_seed_of_the_sample_fails(tmp_path: Path) -> None:
     """Nothing undone, doubled, lost or left behind in any of them."""
     out, ledger = str(tmp_path / "simulation.json"), str(tmp_path / "ledger")
-    done = simulate("--seeds", SAMPLE, "--kept", "--jobs", "2", "--out", out, "--ledger", ledger)
+    done = run_simulation("--seeds", SAMPLE, "--kept", "--jobs", "2", "--out", out, "--ledger", ledger)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((tmp_path / "simulation.json").read_text())
     assert summary["seeds"] >= 50
@@ -40,6 +40,6 @@ def test_a_seed_replays(seed: int) -> None:
 
     In 640023 hpa asks for a queue, at intervals that it shortens at random.
     """
-    alone = simulate("--seed", str(seed), "--trace").stdout
+    alone = run_simulation("--seed", str(seed), "--trace").stdout
     assert alone.count("\n") > 50
-    assert simulate("--seed", str(seed), "--after", "3", "--trace").stdout == alone
+    assert run_simulation("--seed", str(seed), "--after", "3", "--trace").stdout == alone

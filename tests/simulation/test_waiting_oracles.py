@@ -26,11 +26,11 @@ from spillway_local.in_process import FLEET_ID
 from spillway_simulation import brake_oracle, need_oracle, removals, take_backs
 from spillway_simulation.beliefs import waits_for_config
 from spillway_simulation.brake_oracle import BrakeOracle
-from spillway_simulation.brownfield import DEPLOYMENTS, NAMESPACE, by_hand, plant, scale_by_hand
-from spillway_simulation.convergence import room_beside_rolls, stands_half_done
-from spillway_simulation.dependencies import naming
+from spillway_simulation.brownfield import DEPLOYMENTS, NAMESPACE, plant_deployment, request_by_hand, scale_by_hand
+from spillway_simulation.convergence import is_begun_roll_stuck, room_beside_rolls
+from spillway_simulation.dependencies import manifest_naming_objects
 from spillway_simulation.lending_script import MINE
-from spillway_simulation.members import pods_of, room_for
+from spillway_simulation.members import pods_of, room_for_pods
 from spillway_simulation.need_oracle import NeedOracle
 from spillway_simulation.script import Found
 from spillway_simulation.sights import Sights
@@ -51,11 +51,11 @@ class Judges(NamedTuple):
     cpu: dict[tuple[str, str], int]
     """By workload, what a replica asks for."""
 
-    async def look(self) -> None:
+    async def look_at_member(self) -> None:
         """Once its scheduler has done what it can, in virtual time."""
         await asyncio.sleep(1)
         self.member.advance_clock()
-        self.sights.look(asyncio.get_running_loop().time())
+        self.sights.note_pods(asyncio.get_running_loop().time())
 
 
 @pytest.fixture
@@ -67,7 +67,7 @@ async def judges(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Judges]:
     async with SimCluster(MEMBER) as member:
         said: list[str] = []
         member.add_nodes([NodeSpec("own-1-n", 1, 2000)])
-        plant(member, Found(NAME, 1000, ((MEMBER, 2),), FLEET_ID))
+        plant_deployment(member, Found(NAME, 1000, ((MEMBER, 2),), FLEET_ID))
         clusters, brakes = {MEMBER: member}, BrakeOracle(said.append)
         sights = Sights(clusters)
         cpu = {KEY: 1000}
@@ -83,17 +83,17 @@ async def judges(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Judges]:
         decided_at = asyncio.get_running_loop().time
         judge = TakeBacks(clusters, sights, said.append, lambda _cluster, _found: False, decided_at)
         judges = Judges(member, sights, brakes, judge, needs, said, cpu)
-        await judges.look()
-        assert sights.bound_since(MEMBER, KEY, asyncio.get_running_loop().time()) == 2
+        await judges.look_at_member()
+        assert sights.pods_bound_since(MEMBER, KEY, asyncio.get_running_loop().time()) == 2
         yield judges
 
 
-def placed(kept: int, leaving: int = 0, version: Generation = PLANTED) -> PlacementDecided:
+def placement_event(kept: int, leaving: int = 0, version: Generation = PLANTED) -> PlacementDecided:
     part = Part(MEMBER, version, kept + leaving, 0, kept + leaving, False, replicas_leaving=leaving)
     return PlacementDecided(NAMESPACE, NAME, version, 1, (part,), 0, "")
 
 
-def recall(replicas: int, node: str = NODE) -> NodeRecalled:
+def recall_event(replicas: int, node: str = NODE) -> NodeRecalled:
     whom = (f"{MEMBER}/{NAMESPACE}/{NAME}",)
     return NodeRecalled(
         MEMBER, node, Generation(1, 1), Generation(1, 1), CAUSE_NEED, whom, 1, 0, "", "", 0, (replicas,)
@@ -103,22 +103,22 @@ def recall(replicas: int, node: str = NODE) -> NodeRecalled:
 @pytest.mark.parametrize("scope", ["fleet", f"cluster/{MEMBER}", f"workload/{NAMESPACE}/{NAME}"])
 async def test_nothing_moves_out_of_what_is_frozen(judges: Judges, scope: str) -> None:
     judges.brakes.on_event(BrakeSet(scope, "", "", 0))
-    judges.brakes.placed("Scale", placed(2), placed(1, 1))
+    judges.brakes.judge_placement("Scale", placement_event(2), placement_event(1, 1))
     assert judges.said == []
-    judges.brakes.placed("Drain", placed(2), placed(1, 1))
+    judges.brakes.judge_placement("Drain", placement_event(2), placement_event(1, 1))
     assert "2 kept, then 1, by Drain" in judges.said[0]
     judges.brakes.on_event(BrakeReleased(scope, "", 0))
-    judges.brakes.placed("Drain", placed(2), placed(1, 1))
+    judges.brakes.judge_placement("Drain", placement_event(2), placement_event(1, 1))
     assert len(judges.said) == 1
 
 
 async def test_what_runs_is_not_taken_back(judges: Judges) -> None:
     scale_by_hand(judges.member, NAME, 3)
-    await judges.look()
-    judges.take_backs.placed("Apply", None, placed(3))
-    judges.take_backs.placed(TAKE_BACK, placed(3), placed(2, 1))
+    await judges.look_at_member()
+    judges.take_backs.judge_placement("Apply", None, placement_event(3))
+    judges.take_backs.judge_placement(TAKE_BACK, placement_event(3), placement_event(2, 1))
     assert judges.said == []
-    judges.take_backs.placed(TAKE_BACK, placed(3), placed(1, 2))
+    judges.take_backs.judge_placement(TAKE_BACK, placement_event(3), placement_event(1, 2))
     assert "2 of 3 taken back, and 2 ran there all the time" in judges.said[0]
 
 
@@ -127,43 +127,43 @@ async def test_nothing_is_placed_where_some_were_just_taken_back(
 ) -> None:
     monkeypatch.setattr(take_backs, "SLACK_SECONDS", 0.0)
     scale_by_hand(judges.member, NAME, 4)
-    await judges.look()
-    judges.take_backs.placed("Apply", None, placed(4), 500)
-    judges.take_backs.placed(TAKE_BACK, placed(4), placed(2), 500)
-    judges.take_backs.placed("Apply", placed(2), placed(3), 250)
+    await judges.look_at_member()
+    judges.take_backs.judge_placement("Apply", None, placement_event(4), 500)
+    judges.take_backs.judge_placement(TAKE_BACK, placement_event(4), placement_event(2), 500)
+    judges.take_backs.judge_placement("Apply", placement_event(2), placement_event(3), 250)
     assert judges.said == [], "another shape"
-    judges.take_backs.placed("Apply", placed(2), placed(3), 500)
+    judges.take_backs.judge_placement("Apply", placement_event(2), placement_event(3), 500)
     assert "after some were taken back" in judges.said[0]
-    judges.take_backs.turn_taken()
-    judges.take_backs.placed("Apply", placed(2), placed(3), 500)
+    judges.take_backs.note_turn_taken()
+    judges.take_backs.judge_placement("Apply", placement_event(2), placement_event(3), 500)
     assert len(judges.said) == 1, "who takes over knows of no hold"
-    judges.take_backs.placed(TAKE_BACK, placed(4), placed(2), 500)
+    judges.take_backs.judge_placement(TAKE_BACK, placement_event(4), placement_event(2), 500)
     judges.member.add_nodes([NodeSpec("own-1-late-", 1, 2000)])
     judges.member.advance_clock()
-    await judges.look()
-    judges.take_backs.placed("Apply", placed(2), placed(3), 500)
+    await judges.look_at_member()
+    judges.take_backs.judge_placement("Apply", placement_event(2), placement_event(3), 500)
     assert len(judges.said) == 1, "a pod was bound since"
 
 
 async def test_a_pause_begins_when_the_take_back_was_decided(judges: Judges) -> None:
     """Its record may have waited for the log."""
     scale_by_hand(judges.member, NAME, 4)
-    await judges.look()
+    await judges.look_at_member()
     decided_at = asyncio.get_running_loop().time() - take_backs.HOLD_SECONDS
     clusters = {MEMBER: judges.member}
     judge = TakeBacks(clusters, judges.sights, judges.said.append, lambda _cluster, _found: False, lambda: decided_at)
-    judge.placed("Apply", None, placed(4), 500)
-    judge.placed(TAKE_BACK, placed(4), placed(2), 500)
-    judge.placed("Apply", placed(2), placed(3), 500)
+    judge.judge_placement("Apply", None, placement_event(4), 500)
+    judge.judge_placement(TAKE_BACK, placement_event(4), placement_event(2), 500)
+    judge.judge_placement("Apply", placement_event(2), placement_event(3), 500)
     assert judges.said == []
 
 
 async def test_what_runs_may_be_taken_back_where_nobody_could_hear_of_it(judges: Judges) -> None:
     scale_by_hand(judges.member, NAME, 3)
-    await judges.look()
-    judges.take_backs.placed("Apply", None, placed(3))
-    judges.sights.note_versions_back(MEMBER, asyncio.get_running_loop().time())
-    judges.take_backs.placed(TAKE_BACK, placed(3), placed(1, 2))
+    await judges.look_at_member()
+    judges.take_backs.judge_placement("Apply", None, placement_event(3))
+    judges.sights.note_versions_restarted(MEMBER, asyncio.get_running_loop().time())
+    judges.take_backs.judge_placement(TAKE_BACK, placement_event(3), placement_event(1, 2))
     assert judges.said == []
 
 
@@ -172,27 +172,27 @@ async def test_what_runs_is_not_lowered_for_what_is_missing_once_the_planner_cou
     judges: Judges, monkeypatch: pytest.MonkeyPatch, heard_seconds: float, said: list[str]
 ) -> None:
     monkeypatch.setattr(removals, "HEARD_SECONDS", heard_seconds)
-    later, runs = Generation(0, 2), judges.sights.bound_since
+    later, runs = Generation(0, 2), judges.sights.pods_bound_since
     judge = removals.Removals({MEMBER: judges.member}, judges.said.append, lambda _: False, lambda *_: False, runs)
     manifest = deployment(NAME, NAMESPACE, 2, cpu="1000m", memory="64Mi").encode()
     declared = WorkloadDeclared(NAMESPACE, NAME, "Deployment", 1, 1, manifest, 2, DEFAULT_POLICY, (), (), (), False)
-    judge.placed(None, placed(2), declared)
-    judge.decided(DecisionRecorded(NAMESPACE, NAME, later, 0, "DependencyMissing", 2, 2, (), (), "", ""))
-    judge.placed(placed(2), placed(0, version=later), declared)
+    judge.judge_placement(None, placement_event(2), declared)
+    judge.note_decision(DecisionRecorded(NAMESPACE, NAME, later, 0, "DependencyMissing", 2, 2, (), (), "", ""))
+    judge.judge_placement(placement_event(2), placement_event(0, version=later), declared)
     assert [one.rsplit(": ", 1)[1] for one in judges.said] == said
 
 
 async def test_what_its_cluster_has_not_heard_of_is_not_taken_back(judges: Judges) -> None:
     later = Generation(0, 2)
-    judges.take_backs.placed("Scale", placed(2), placed(3, version=later))
-    judges.take_backs.placed(TAKE_BACK, placed(3, version=later), placed(2, 1, later))
+    judges.take_backs.judge_placement("Scale", placement_event(2), placement_event(3, version=later))
+    judges.take_backs.judge_placement(TAKE_BACK, placement_event(3, version=later), placement_event(2, 1, later))
     assert "the object has not heard of that part yet" in judges.said[0]
 
 
 async def test_nothing_is_taken_back_before_its_time(judges: Judges, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(take_backs, "WAITS_SECONDS", 15.0)
-    judges.take_backs.placed("Apply", None, placed(2))
-    judges.take_backs.placed(TAKE_BACK, placed(2), placed(1, 1))
+    judges.take_backs.judge_placement("Apply", None, placement_event(2))
+    judges.take_backs.judge_placement(TAKE_BACK, placement_event(2), placement_event(1, 1))
     assert "1 taken back 0.0 s after the part was decided" in judges.said[0]
 
 
@@ -211,9 +211,9 @@ async def test_no_more_is_recalled_than_is_needed_or_waits(
     """The larger of both, and not the sum."""
     judges.member.taint(NODE, Taint(LENDING, "lent"))
     scale_by_hand(judges.member, NAME, 2 + waiting)
-    await judges.look()
+    await judges.look_at_member()
     judges.needs.on_event(CapacityNeeded(*KEY, MEMBER, Generation(1, 1), needed, 0))
-    judges.needs.on_event(recall(recalled))
+    judges.needs.on_event(recall_event(recalled))
     said = [f"{recalled}, {needed} were needed, and {waiting} pods waited"]
     assert [text.partition("recalled for ")[2] for text in judges.said] == ([] if is_well else said)
 
@@ -223,12 +223,12 @@ async def test_a_recalled_node_that_somebody_cordons_serves_nobody(judges: Judge
     """So another one is recalled for the same pods."""
     judges.member.taint(NODE, Taint(LENDING, "lent"))
     loan = {"metadata": {"annotations": {LOAN: str(Generation(1, 1))}}}
-    by_hand(judges.member, "PATCH", f"/api/v1/nodes/{NODE}", loan)
+    request_by_hand(judges.member, "PATCH", f"/api/v1/nodes/{NODE}", loan)
     judges.member.cordon(NODE, unschedulable=cordoned)
     scale_by_hand(judges.member, NAME, 4)
-    await judges.look()
-    judges.needs.on_event(recall(2))
-    judges.needs.on_event(recall(2, "own-1-n1"))
+    await judges.look_at_member()
+    judges.needs.on_event(recall_event(2))
+    judges.needs.on_event(recall_event(2, "own-1-n1"))
     said = ["4, 0 were needed, and 2 pods waited"]
     assert [text.partition("recalled for ")[2] for text in judges.said] == ([] if cordoned else said)
 
@@ -238,48 +238,52 @@ async def test_what_comes_back_takes_fewer_replicas_that_have_grown(judges: Judg
     """The first node was recalled for two of them, and takes one that asks for more than half of it."""
     judges.member.taint(NODE, Taint(LENDING, "lent"))
     loan = {"metadata": {"annotations": {LOAN: str(Generation(1, 1))}}}
-    by_hand(judges.member, "PATCH", f"/api/v1/nodes/{NODE}", loan)
+    request_by_hand(judges.member, "PATCH", f"/api/v1/nodes/{NODE}", loan)
     scale_by_hand(judges.member, NAME, 4)
-    await judges.look()
-    judges.needs.on_event(recall(2))
+    await judges.look_at_member()
+    judges.needs.on_event(recall_event(2))
     judges.cpu[KEY] = cpu
-    judges.needs.on_event(recall(1, "own-1-n1"))
+    judges.needs.on_event(recall_event(1, "own-1-n1"))
     said = ["3, 0 were needed, and 2 pods waited"]
     assert [text.partition("recalled for ")[2] for text in judges.said] == ([] if is_well else said)
 
 
 async def test_nothing_is_lent_or_recalled_for_a_need_in_a_freeze(judges: Judges) -> None:
     scale_by_hand(judges.member, NAME, 4)
-    await judges.look()
-    judges.needs.on_event(recall(2))
-    judges.needs.taken(MEMBER, NODE)
+    await judges.look_at_member()
+    judges.needs.on_event(recall_event(2))
+    judges.needs.judge_node_taken(MEMBER, NODE)
     assert judges.said == []
     judges.brakes.on_event(BrakeSet("fleet", "", "", 0))
     await asyncio.sleep(1)
-    judges.needs.on_event(recall(2))
-    judges.needs.taken(MEMBER, NODE)
+    judges.needs.on_event(recall_event(2))
+    judges.needs.judge_node_taken(MEMBER, NODE)
     assert ["recalled for a need, and it is frozen" in judges.said[0], "taken to be lent" in judges.said[1]] == [
         True
     ] * 2
 
 
-def mine(member: SimCluster, replicas: int) -> None:
+def run_own_pods(member: SimCluster, replicas: int) -> None:
     """Pods of a core each, of the cluster's own."""
     made = json.loads(deployment(MINE, MINE, replicas, cpu="1000m", memory="64Mi"))
-    by_hand(member, "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MINE}})
-    by_hand(member, "POST", f"/apis/apps/v1/namespaces/{MINE}/deployments", made)
+    request_by_hand(
+        member, "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": MINE}}
+    )
+    request_by_hand(member, "POST", f"/apis/apps/v1/namespaces/{MINE}/deployments", made)
 
 
-async def roll_beside(member: SimCluster, own_pods: int, grows_to: int) -> None:
+async def roll_beside_own_pods(member: SimCluster, own_pods: int, grows_to: int) -> None:
     """A pod of 250m on a node of two cores, then pods of the cluster's own; then its template asks for so much."""
     member.add_nodes([NodeSpec("own-1-n", 1, 2000)])
-    plant(member, Found(NAME, 250, ((MEMBER, 1),), FLEET_ID))
-    mine(member, 1)
+    plant_deployment(member, Found(NAME, 250, ((MEMBER, 1),), FLEET_ID))
+    run_own_pods(member, 1)
     await asyncio.sleep(1)
     member.advance_clock()
-    by_hand(member, "PATCH", f"/apis/apps/v1/namespaces/{MINE}/deployments/{MINE}", {"spec": {"replicas": own_pods}})
+    request_by_hand(
+        member, "PATCH", f"/apis/apps/v1/namespaces/{MINE}/deployments/{MINE}", {"spec": {"replicas": own_pods}}
+    )
     container = json.loads(deployment(NAME, NAMESPACE, 1, cpu=f"{grows_to}m", memory="64Mi"))["spec"]["template"]
-    by_hand(member, "PATCH", f"{DEPLOYMENTS}/{NAME}", {"spec": {"template": container}})
+    request_by_hand(member, "PATCH", f"{DEPLOYMENTS}/{NAME}", {"spec": {"template": container}})
     await asyncio.sleep(1)
     member.advance_clock()
 
@@ -288,8 +292,8 @@ async def roll_beside(member: SimCluster, own_pods: int, grows_to: int) -> None:
 async def test_a_roll_that_stands_holds_what_its_old_pod_lacks(own_pods: int, grows_to: int, room: int) -> None:
     """750m are free. Nothing is held where the roll's own pod has a place, nor where nothing rolls."""
     async with SimCluster(MEMBER) as member:
-        await roll_beside(member, own_pods, grows_to)
-        assert room_for(member, 500) == 1
+        await roll_beside_own_pods(member, own_pods, grows_to)
+        assert room_for_pods(member, 500) == 1
         assert room_beside_rolls(member, [NAME], 500) == room
 
 
@@ -299,10 +303,10 @@ async def test_a_roll_stands_half_done_where_no_node_takes_its_waiting_pod(
 ) -> None:
     """750m are free. Nor does it stand once a node is there that would take the pod."""
     async with SimCluster(MEMBER) as member:
-        await roll_beside(member, own_pods, grows_to)
-        assert stands_half_done(member, NAME) == stands
+        await roll_beside_own_pods(member, own_pods, grows_to)
+        assert is_begun_roll_stuck(member, NAME) == stands
         member.add_nodes([NodeSpec("own-1-late-", 1, 2000)])
-        assert not stands_half_done(member, NAME)
+        assert not is_begun_roll_stuck(member, NAME)
 
 
 async def test_a_pod_waits_for_what_it_mounts_for_as_long_as_that_is_missing() -> None:
@@ -310,19 +314,21 @@ async def test_a_pod_waits_for_what_it_mounts_for_as_long_as_that_is_missing() -
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": NAMESPACE}}
     places = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    manifest = json.loads(naming(deployment(NAME, NAMESPACE, 1, cpu="250m", memory="64Mi"), (("ConfigMap", "c"),)))
+    manifest = json.loads(
+        manifest_naming_objects(deployment(NAME, NAMESPACE, 1, cpu="250m", memory="64Mi"), (("ConfigMap", "c"),))
+    )
     async with SimCluster(MEMBER) as member:
         member.add_nodes([NodeSpec("own-1-n", 1, 2000)])
-        by_hand(member, "POST", "/api/v1/namespaces", namespace)
-        by_hand(member, "POST", DEPLOYMENTS, manifest)
+        request_by_hand(member, "POST", "/api/v1/namespaces", namespace)
+        request_by_hand(member, "POST", DEPLOYMENTS, manifest)
         await asyncio.sleep(1)
         member.advance_clock()
         (pod,) = pods_of(member, NAMESPACE, NAME)
         assert waits_for_config(member, pod)
-        by_hand(member, "POST", places, config)
+        request_by_hand(member, "POST", places, config)
         assert not waits_for_config(member, pod)
         await asyncio.sleep(60)
         member.advance_clock()
-        by_hand(member, "DELETE", f"{places}/c")
+        request_by_hand(member, "DELETE", f"{places}/c")
         (pod,) = pods_of(member, NAMESPACE, NAME)
         assert not waits_for_config(member, pod), "it runs"

@@ -20,7 +20,7 @@ import examples
 from descheduler.core.rules import LendingRules
 from descheduler.core.state import DeschedulerState
 from descheduler.log import WHOLE as DESCHEDULER_TOPICS
-from hpa.core.stored import StoredState, read_stored, stored_bytes
+from hpa.core.stored import StoredState, read_stored_state, stored_state_bytes
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.templates import BadDeclaration
@@ -47,14 +47,14 @@ TOPIC_BY_EVENT: dict[type, str] = examples.TOPICS_BY_EVENT
 KNOWN_THEN = {row["type"].removeprefix(TYPE_PREFIX) for row in ROWS}
 
 
-def new_protos() -> FileDescriptorSet:
+def protos_of_this_version() -> FileDescriptorSet:
     files = FileDescriptorSet()
     for messages in (events_pb2, planner_pb2, scaling_pb2, lending_pb2):
         messages.DESCRIPTOR.CopyToProto(files.file.add())
     return files
 
 
-def old_messages() -> dict[str, type[Message]]:
+def messages_of_older_version() -> dict[str, type[Message]]:
     """The older version's messages, beside those of this one."""
     pool = descriptor_pool.DescriptorPool()
     for file in OLD_PROTOS.file:
@@ -63,10 +63,10 @@ def old_messages() -> dict[str, type[Message]]:
     return {name: message_factory.GetMessageClass(one) for name, one in events.message_types_by_name.items()}
 
 
-OLD_MESSAGES = old_messages()
+OLD_MESSAGES = messages_of_older_version()
 
 
-def ids(row: Any) -> str:
+def id_of_row(row: Any) -> str:
     return str(row["type"]).removeprefix(TYPE_PREFIX)
 
 
@@ -74,84 +74,95 @@ def ids(row: Any) -> str:
 
 
 def test_no_number_of_the_older_protos_means_something_else_now() -> None:
-    assert compatibility.differences(OLD_PROTOS, new_protos()) == []
+    assert compatibility.find_incompatibilities(OLD_PROTOS, protos_of_this_version()) == []
 
 
-def message(files: FileDescriptorSet, name: str) -> DescriptorProto:
+def find_message(files: FileDescriptorSet, name: str) -> DescriptorProto:
     return next(one for file in files.file for one in file.message_type if one.name == name)
 
 
-def retyped(files: FileDescriptorSet) -> None:
-    message(files, "ClusterJoined").field[0].type = FieldDescriptorProto.TYPE_BYTES
+def retype_field(files: FileDescriptorSet) -> None:
+    find_message(files, "ClusterJoined").field[0].type = FieldDescriptorProto.TYPE_BYTES
 
 
-def renumbered(files: FileDescriptorSet) -> None:
-    message(files, "ClusterJoined").field[0].number = 99
+def renumber_field(files: FileDescriptorSet) -> None:
+    find_message(files, "ClusterJoined").field[0].number = 99
 
 
-def renamed(files: FileDescriptorSet) -> None:
-    message(files, "ClusterJoined").field[0].name = "member"
+def rename_field(files: FileDescriptorSet) -> None:
+    find_message(files, "ClusterJoined").field[0].name = "member"
 
 
-def repeated(files: FileDescriptorSet) -> None:
-    message(files, "ClusterJoined").field[0].label = FieldDescriptorProto.LABEL_REPEATED
+def repeat_field(files: FileDescriptorSet) -> None:
+    find_message(files, "ClusterJoined").field[0].label = FieldDescriptorProto.LABEL_REPEATED
 
 
-def of_another_message(files: FileDescriptorSet) -> None:
-    message(files, "PlacementDecided").field[2].type_name = ".spillway.v1.Pair"
+def give_field_another_message(files: FileDescriptorSet) -> None:
+    find_message(files, "PlacementDecided").field[2].type_name = ".spillway.v1.Pair"
 
 
-def removed(files: FileDescriptorSet) -> None:
-    del message(files, "ClusterJoined").field[0]
+def remove_field(files: FileDescriptorSet) -> None:
+    del find_message(files, "ClusterJoined").field[0]
 
 
-def without_a_message(files: FileDescriptorSet) -> None:
-    message(files, "ClusterJoined").name = "ClusterAdded"
+def rename_message(files: FileDescriptorSet) -> None:
+    find_message(files, "ClusterJoined").name = "ClusterAdded"
 
 
-def streamed(files: FileDescriptorSet) -> None:
+def stream_replies(files: FileDescriptorSet) -> None:
     next(one for file in files.file for one in file.service if one.name == "Planner").method[0].server_streaming = True
 
 
-BREAKS = (retyped, renumbered, renamed, repeated, of_another_message, removed, without_a_message, streamed)
+BREAKS = (
+    retype_field,
+    renumber_field,
+    rename_field,
+    repeat_field,
+    give_field_another_message,
+    remove_field,
+    rename_message,
+    stream_replies,
+)
 
 
 @pytest.mark.parametrize("broken", BREAKS, ids=lambda change: change.__name__)
 def test_each_way_to_break_them_is_noticed(broken: Callable[[FileDescriptorSet], None]) -> None:
-    files = new_protos()
+    files = protos_of_this_version()
     broken(files)
-    assert compatibility.differences(OLD_PROTOS, files)
+    assert compatibility.find_incompatibilities(OLD_PROTOS, files)
 
 
 def test_what_is_removed_with_its_number_and_name_reserved_is_no_break_and_may_not_come_back() -> None:
-    files = new_protos()
-    joined = message(files, "ClusterJoined")
+    files = protos_of_this_version()
+    joined = find_message(files, "ClusterJoined")
     gone = joined.field[0]
     joined.reserved_range.add(start=gone.number, end=gone.number + 1)
     joined.reserved_name.append(gone.name)
     del joined.field[0]
-    assert compatibility.differences(OLD_PROTOS, files) == []
-    (returned,) = compatibility.differences(files, new_protos())
+    assert compatibility.find_incompatibilities(OLD_PROTOS, files) == []
+    (returned,) = compatibility.find_incompatibilities(files, protos_of_this_version())
     assert "reserved" in returned
 
 
 # ── Older records, read by this version ─────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("row", ROWS, ids=ids)
+@pytest.mark.parametrize("row", ROWS, ids=id_of_row)
 def test_what_the_older_version_wrote_is_read_as_it_was_meant(row: Any) -> None:
-    found = examples.read(row)
+    found = examples.read_row(row)
     assert "trouble" not in found
-    assert _common(found["fields"], row["fields"]) == row["fields"]
+    assert _fields_in_common(found["fields"], row["fields"]) == row["fields"]
 
 
-def _common(new: Any, old: Any) -> Any:
+def _fields_in_common(new: Any, old: Any) -> Any:
     """Of a newer value what the older one has fields for."""
     if isinstance(old, dict):
-        return {name: _common(new[compatibility.RENAMED.get(name, name)], value) for name, value in old.items()}
+        return {
+            name: _fields_in_common(new[compatibility.RENAMED.get(name, name)], value) for name, value in old.items()
+        }
     if isinstance(old, list):
         assert len(new) == len(old)
-        return [_common(one, other) for one, other in zip(new, old, strict=True)]
+        return [_fields_in_common(one, other) for one, other in zip(new, old, strict=True)]
     return new
 
 
@@ -165,39 +176,39 @@ def test_a_field_that_older_records_lack_reads_as_its_default() -> None:
     """Absent, a field reads as zero. So a new field's default is zero, or every reader takes zero for the default."""
     differing = {
         (kind.__name__, field.name)
-        for kind in _kinds()
+        for kind in _dataclasses_in_events()
         for field in dataclasses.fields(kind)
-        if not _is_zero(field.default) and not _was_known(kind, field.name)
+        if not _is_zero_default(field.default) and not _was_field_known(kind, field.name)
     }
     assert differing == set(ZERO_IS_FINE)
 
 
-def _was_known(kind: type, name: str) -> bool:
+def _was_field_known(kind: type, name: str) -> bool:
     old = OLD_MESSAGES.get(kind.__name__)
     return old is not None and name in old.DESCRIPTOR.fields_by_name
 
 
-def _is_zero(default: Any) -> bool:
+def _is_zero_default(default: Any) -> bool:
     """Whether what is absent in a record reads as this, or nothing is the default."""
     if default in (dataclasses.MISSING, "", 0, 0.0, False, (), None, b""):
         return True
     return bool(dataclasses.is_dataclass(type(default)) and default == type(default)())
 
 
-def _kinds() -> set[type]:
+def _dataclasses_in_events() -> set[type]:
     """Every dataclass in an event."""
     found: set[type] = set()
 
-    def walk(hint: Any) -> None:
+    def walk_hint(hint: Any) -> None:
         for argument in typing.get_args(hint):
-            walk(argument)
+            walk_hint(argument)
         if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint not in found:
             found.add(hint)
             for inner in typing.get_type_hints(hint).values():
-                walk(inner)
+                walk_hint(inner)
 
     for event in EVENT_TYPES:
-        walk(event)
+        walk_hint(event)
     return found
 
 
@@ -214,11 +225,11 @@ def test_a_record_with_no_field_at_all_is_read(event: type) -> None:
     "event", [event for event in EVENT_TYPES if event.__name__ in KNOWN_THEN], ids=lambda event: event.__name__
 )
 def test_what_this_version_writes_the_older_one_reads_without_what_it_does_not_know(event: type) -> None:
-    written = encode_event(examples.full(event))
+    written = encode_event(examples.filled_event(event))
     now = getattr(events_pb2, event.__name__).FromString(written)
     then = OLD_MESSAGES[event.__name__].FromString(written)
     shown = MessageToDict(then, preserving_proto_field_name=True)
-    assert _common(MessageToDict(now, preserving_proto_field_name=True), shown) == shown
+    assert _fields_in_common(MessageToDict(now, preserving_proto_field_name=True), shown) == shown
     known = {field.name for field in OLD_MESSAGES[event.__name__].DESCRIPTOR.fields}
     assert set(shown) == known, "every field that it knew has something in it"
 
@@ -228,20 +239,22 @@ def test_kinds_that_the_older_version_did_not_know_are_passed_over_once_they_wer
     unknown = {event.__name__ for event in EVENT_TYPES} - KNOWN_THEN
     assert unknown == {"LendingDeclared", "NodeLent", "NodeReturned", "NodeRecalled", "RecallSettled", "NodeUsed"}
     reading = LetterReading("f", "planner", per_minute_max=3)
-    assert reading.read_records([stored("ClusterHibernated", b"\x0a\x01x", "x")] * 30, now=0.0) == ()
+    assert reading.read_records([stored_record("ClusterHibernated", b"\x0a\x01x", "x")] * 30, now=0.0) == ()
     (letter,) = reading.pending
     assert letter.reason.partition(":")[0] == "ce_type 'spillway.v1.ClusterHibernated'"
 
 
-def stored(kind: str, value: bytes, key: str) -> StoredRecord:
+def stored_record(kind: str, value: bytes, key: str) -> StoredRecord:
     headers = (("fleet", b"f"), ("ce_type", f"{TYPE_PREFIX}{kind}".encode()))
     return StoredRecord("spillway.clusters.v1", 0, 0, key.encode(), value, headers)
 
 
 def test_an_event_of_a_later_version_with_more_fields_is_no_dead_letter() -> None:
-    value = examples.full(ClusterJoined)
+    value = examples.filled_event(ClusterJoined)
     later = encode_event(value) + b"\xfa\x3e\x05later"
-    (record,) = LetterReading("f", "planner", 3).read_records([stored("ClusterJoined", later, value.cluster)], now=0.0)
+    (record,) = LetterReading("f", "planner", 3).read_records(
+        [stored_record("ClusterJoined", later, value.cluster)], now=0.0
+    )
     assert record.event == value
 
 
@@ -271,7 +284,7 @@ def test_a_status_keeps_its_words_beside_its_details_for_versions_that_go_by_the
 @pytest.mark.parametrize("event", EVENT_TYPES, ids=lambda event: event.__name__)
 def test_who_writes_an_event_again_drops_what_a_later_version_added_and_nothing_else(event: type) -> None:
     """docs/operations.md, Upgrade, says why the order keeps this from happening."""
-    value = examples.full(event)
+    value = examples.filled_event(event)
     written = encode_event(value)
     later = written + b"\xfa\x3e\x05later"
     topic, kind = TOPIC_BY_EVENT[event], event_type(value)
@@ -324,7 +337,7 @@ DESCHEDULER_READS = {event for topic in DESCHEDULER_TOPICS for event in EVENTS_B
 
 @pytest.mark.parametrize("event", EVENT_TYPES, ids=lambda event: event.__name__)
 def test_words_of_a_later_version_are_read_kept_and_stop_no_core(event: type) -> None:
-    value = with_later_words(examples.full(event))
+    value = with_later_words(examples.filled_event(event))
     if "columns" in {field.name for field in dataclasses.fields(event)}:
         value = dataclasses.replace(value, columns=b"")
     assert decode_event(TOPIC_BY_EVENT[event], event_type(value), encode_event(value)) == value
@@ -336,7 +349,9 @@ def test_words_of_a_later_version_are_read_kept_and_stop_no_core(event: type) ->
 
 
 def test_what_a_later_hpa_remembers_is_read_without_what_is_new() -> None:
-    text = json.loads(unpack_text(stored_bytes(StoredState(changed_ms=7))))
-    assert read_stored(pack_text(json.dumps(text | {"of_a_later_version": [1]}).encode())) == StoredState(changed_ms=7)
+    text = json.loads(unpack_text(stored_state_bytes(StoredState(changed_ms=7))))
+    assert read_stored_state(pack_text(json.dumps(text | {"of_a_later_version": [1]}).encode())) == StoredState(
+        changed_ms=7
+    )
     del text["ahead_ms"]
-    assert read_stored(pack_text(json.dumps(text).encode())) == StoredState(changed_ms=7)
+    assert read_stored_state(pack_text(json.dumps(text).encode())) == StoredState(changed_ms=7)

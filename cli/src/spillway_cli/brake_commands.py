@@ -9,10 +9,10 @@ from spillway.rpc.client import PlannerClient
 from spillway.scopes import FLEET_SCOPE, SCOPE_KINDS, cluster_scope, workload_scope
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.exits import bad_input, say
+from spillway_cli.exits import bad_input_error, print_message
 from spillway_cli.options import Format, Namespace, Output
-from spillway_cli.output import console, print_machine
-from spillway_cli.session import with_planner
+from spillway_cli.output import print_for_machines, stdout_console
+from spillway_cli.session import run_with_planner_client
 
 app = typer.Typer()
 
@@ -36,11 +36,11 @@ def freeze(
 ) -> None:
     """Keep replicas of the fleet, a cluster or a workload where they are; apply, scale and delete go on."""
 
-    async def body(client: PlannerClient, config: Config) -> None:
-        scope = scope_of(kind, name, namespace or config.namespace)
-        _show(await client.freeze(api.FreezeRequest(scope, reason)), output)
+    async def freeze_scope(client: PlannerClient, config: Config) -> None:
+        scope = parse_scope(kind, name, namespace or config.namespace)
+        _print_brake(await client.freeze(api.FreezeRequest(scope, reason)), output)
 
-    with_planner(context, body)
+    run_with_planner_client(context, freeze_scope)
 
 
 @app.command(epilog="Examples:  spillway unfreeze  ·  spillway unfreeze cluster own-1")
@@ -53,27 +53,29 @@ def unfreeze(
 ) -> None:
     """Release a brake that freeze set."""
 
-    async def body(client: PlannerClient, config: Config) -> None:
-        scope = scope_of(kind, name, namespace or config.namespace)
-        _show(await client.unfreeze(api.UnfreezeRequest(scope)), output)
+    async def unfreeze_scope(client: PlannerClient, config: Config) -> None:
+        scope = parse_scope(kind, name, namespace or config.namespace)
+        _print_brake(await client.unfreeze(api.UnfreezeRequest(scope)), output)
 
-    with_planner(context, body)
+    run_with_planner_client(context, unfreeze_scope)
 
 
 @app.command(epilog="Example:  spillway brakes -o json")
 def brakes(context: typer.Context, output: Output = Format.table) -> None:
     """Show what is frozen, which confirmations wait, and how many replicas each holds back."""
 
-    async def body(client: PlannerClient, _: Config) -> None:
+    async def show_brakes(client: PlannerClient, _: Config) -> None:
         reply = await client.list_brakes(api.ListBrakesRequest())
         if output is Format.table:
-            console().print(tables.brakes(reply))
+            stdout_console().print(tables.render_brakes(reply))
             return
-        print_machine(reply, output)
+        print_for_machines(reply, output)
         if reply.stale:
-            say("warning: the planner that answered cannot prove that it is the active one: the answer may be old")
+            print_message(
+                "warning: the planner that answered cannot prove that it is the active one: the answer may be old"
+            )
 
-    with_planner(context, body)
+    run_with_planner_client(context, show_brakes)
 
 
 @app.command(epilog="Example:  spillway confirm Drain/own-1")
@@ -84,17 +86,17 @@ def confirm(
 ) -> None:
     """Let a cause move more of the fleet than its bound, until the cause is over."""
 
-    async def body(client: PlannerClient, _: Config) -> None:
+    async def confirm_moves(client: PlannerClient, _: Config) -> None:
         reply = await client.confirm(api.ConfirmRequest(scope))
         if output is Format.table:
-            console().print(tables.confirmation_line(reply))
+            stdout_console().print(tables.confirmation_line(reply))
         else:
-            print_machine(reply, output)
+            print_for_machines(reply, output)
 
-    with_planner(context, body)
+    run_with_planner_client(context, confirm_moves)
 
 
-def scope_of(kind: str, name: str, namespace: str) -> str:
+def parse_scope(kind: str, name: str, namespace: str) -> str:
     """Returns the scope of the arguments: a kind and a name, or a scope as `spillway brakes` shows it."""
     if "/" in kind and not name:
         return kind
@@ -107,11 +109,11 @@ def scope_of(kind: str, name: str, namespace: str) -> str:
             space, slash, own = name.rpartition("/")
             return workload_scope(space if slash else namespace, own)
     given = f"{kind} {name}".strip()
-    raise bad_input(f"{given!r}: expected one of {', '.join(SCOPE_KINDS)}, and a name after cluster or workload")
+    raise bad_input_error(f"{given!r}: expected one of {', '.join(SCOPE_KINDS)}, and a name after cluster or workload")
 
 
-def _show(reply: api.Brake, output: Format) -> None:
+def _print_brake(reply: api.Brake, output: Format) -> None:
     if output is Format.table:
-        console().print(tables.brake_line(reply))
+        stdout_console().print(tables.brake_line(reply))
     else:
-        print_machine(reply, output)
+        print_for_machines(reply, output)

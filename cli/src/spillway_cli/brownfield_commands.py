@@ -8,13 +8,13 @@ from spillway import api
 from spillway.rpc.client import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.elsewhere import workload_named
-from spillway_cli.exits import bad_input, say, say_waits
+from spillway_cli.elsewhere import workload_namespace_hint
+from spillway_cli.exits import bad_input_error, make_waiting_printer, print_message
 from spillway_cli.manifests import read_documents
 from spillway_cli.options import Format, Namespace, OneNamespace, Output
-from spillway_cli.output import console, print_machine, show_answer
-from spillway_cli.session import with_planner
-from spillway_cli.waiting import until_gone
+from spillway_cli.output import print_for_machines, show_answer, stdout_console
+from spillway_cli.session import run_with_planner_client
+from spillway_cli.waiting import wait_until_gone
 
 app = typer.Typer()
 
@@ -40,24 +40,26 @@ def adopt(
 ) -> None:
     """Take over a Deployment that runs already, in one cluster or in several. Nothing is scaled, no pod restarts."""
 
-    async def body(client: PlannerClient, config: Config) -> None:
+    async def adopt_workload(client: PlannerClient, config: Config) -> None:
         kind, slash, name = target.partition("/")
         if not slash or not kind or not name:
-            raise bad_input(f"{target!r}: expected KIND/NAME, for example deployment/web")
+            raise bad_input_error(f"{target!r}: expected KIND/NAME, for example deployment/web")
         documents = read_documents(files) if files else []
         if len(documents) > 1:
-            raise bad_input(f"-f: {len(documents)} documents: expected one PlacementPolicy")
+            raise bad_input_error(f"-f: {len(documents)} documents: expected one PlacementPolicy")
         policy = documents[0].text if documents else ""
         request = api.AdoptRequest(namespace or config.namespace, name, kind, tuple(clusters), policy)
         reply = await client.adopt(request)
         if output is not Format.table:
-            print_machine(reply, output)
+            print_for_machines(reply, output)
             return
-        console().print(tables.placement(reply))
+        stdout_console().print(tables.render_placement(reply))
         if not policy:
-            say("its declared policy holds, else the default one: `spillway apply` with a PlacementPolicy changes it")
+            print_message(
+                "its declared policy holds, else the default one: `spillway apply` with a PlacementPolicy changes it"
+            )
 
-    with_planner(context, body)
+    run_with_planner_client(context, adopt_workload)
 
 
 @app.command(epilog="Example:  spillway disown deployment/web -n shop --wait")
@@ -73,21 +75,21 @@ def disown(
 ) -> None:
     """Give a workload back: our labels go, objects and pods stay as they are."""
 
-    async def body(client: PlannerClient, config: Config) -> None:
+    async def disown_workload(client: PlannerClient, config: Config) -> None:
         name = target.removeprefix("deployment/")
         if not name or "/" in name:
-            raise bad_input(
+            raise bad_input_error(
                 f"NAME {target!r}: expected a workload's name, or deployment/NAME; give the namespace with -n"
             )
         space = namespace or config.namespace
-        async with workload_named(client, space, name):
+        async with workload_namespace_hint(client, space, name):
             reply = await client.disown(api.DisownRequest(space, name))
         if wait:
-            await until_gone(client, reply.namespace, reply.name, timeout, say_waits())
+            await wait_until_gone(client, reply.namespace, reply.name, timeout, make_waiting_printer())
         disowned = f"{reply.namespace}/{reply.name} is disowned" if wait else None
-        show_answer(reply, output, lambda: console().print(disowned or tables.placement(reply)))
+        show_answer(reply, output, lambda: stdout_console().print(disowned or tables.render_placement(reply)))
 
-    with_planner(context, body)
+    run_with_planner_client(context, disown_workload)
 
 
 @app.command(epilog="Example:  spillway orphans -n shop -o json")
@@ -98,21 +100,27 @@ def orphans(
 ) -> None:
     """List objects that bear this fleet's label and that no placement lists. They are left as they are."""
 
-    async def body(client: PlannerClient, _: Config) -> None:
+    async def show_orphans(client: PlannerClient, _: Config) -> None:
         reply = await client.list_orphans(api.ListOrphansRequest(namespace))
         if output is not Format.table:
-            print_machine(reply, output)
+            print_for_machines(reply, output)
             return
         if not reply.orphans:
-            say("no orphan")
+            print_message("no orphan")
             return
-        console().print(tables.orphans(reply))
+        stdout_console().print(tables.render_orphans(reply))
         kinds = {one.kind or DEPLOYMENT for one in reply.orphans}
         if DEPLOYMENT in kinds:
-            say("`spillway adopt deployment/NAME -n NAMESPACE --cluster CLUSTER` takes a Deployment over again,")
-            say("with the ConfigMaps and Services that bear the same labels; where a workload of its name is placed")
-            say("elsewhere, `spillway explain NAME -n NAMESPACE` has the two commands that keep it;")
+            print_message(
+                "`spillway adopt deployment/NAME -n NAMESPACE --cluster CLUSTER` takes a Deployment over again,"
+            )
+            print_message(
+                "with the ConfigMaps and Services that bear the same labels; where a workload of its name is placed"
+            )
+            print_message("elsewhere, `spillway explain NAME -n NAMESPACE` has the two commands that keep it;")
         for kind in sorted(kinds):
-            say(f"`kubectl delete {kind.lower()} NAME -n NAMESPACE` in that cluster ends a {kind} that nobody wants")
+            print_message(
+                f"`kubectl delete {kind.lower()} NAME -n NAMESPACE` in that cluster ends a {kind} that nobody wants"
+            )
 
-    with_planner(context, body)
+    run_with_planner_client(context, show_orphans)

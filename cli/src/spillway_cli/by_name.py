@@ -26,7 +26,7 @@ class Commands(MutableMapping[str, Command]):
 
     def __getitem__(self, name: str) -> Command:
         if name not in self._made:
-            self._made[name] = _made(name, self.table[name])
+            self._made[name] = _make_command(name, self.table[name])
         return self._made[name]
 
     def __setitem__(self, name: str, command: Command) -> None:
@@ -51,7 +51,7 @@ class ByName(TyperGroup):
         self.commands = Commands(table)
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _read_if_given(super().get_params(ctx))
+        return _delay_parameter_readers(super().get_params(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.table)
@@ -65,28 +65,28 @@ class _Single(TyperCommand):
     """One command, whose parameter readers are created only if needed."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _read_if_given(super().get_params(ctx))
+        return _delay_parameter_readers(super().get_params(ctx))
 
 
-def _made(name: str, entry: CommandEntry | CommandGroup) -> Command:
+def _make_command(name: str, entry: CommandEntry | CommandGroup) -> Command:
     if isinstance(entry, CommandGroup):
         return ByName(name=name, table=entry.verbs, help=entry.help, no_args_is_help=True, rich_markup_mode=None)
     declared: typer.Typer = importlib.import_module(f"spillway_cli.{entry.module}").app
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
     for one in declared.registered_commands:
-        if name_of(one) == name:
+        if command_name_of(one) == name:
             one.cls = _Single
             alone.registered_commands = [one]
     return typer.main.get_command(alone)
 
 
-def name_of(declared: Any) -> str:
+def command_name_of(declared: Any) -> str:
     """Returns the name of a command that a module declares: the given name, or else the function's name."""
     name: str = declared.name or declared.callback.__name__
     return name
 
 
-def _read_if_given(parameters: list[Any]) -> list[Any]:
+def _delay_parameter_readers(parameters: list[Any]) -> list[Any]:
     """Delays the creation of parameters' readers until a value is given that needs conversion.
 
     Typer creates every reader at once, with a library (pydantic) whose import takes longer than printing help.
@@ -117,11 +117,11 @@ class _IfGiven:
         is_list = rest["param"].multiple or rest["param"].nargs == -1
         if value is None:
             return () if is_list else None
-        for plain in self._plain(value):
+        for plain in self._plain_value(value):
             return plain
         return self._reader().coerce(value, **rest)
 
-    def _plain(self, value: Any) -> tuple[Any, ...]:
+    def _plain_value(self, value: Any) -> tuple[Any, ...]:
         """Returns (value,) as typer's reader would make it, for plain values; else an empty tuple.
 
         Plain values are texts, a default, one of a few words, or a number.
@@ -137,10 +137,10 @@ class _IfGiven:
             return (value,)
         if kind in (int, float):
             is_digits = type(value) is str and _DIGITS.fullmatch(value)
-            return (kind(value),) if is_digits and _is_within(kind(value), declared) else ()
+            return (kind(value),) if is_digits and _is_within_bounds(kind(value), declared) else ()
         return tuple(member for member in kind if member.value == value)
 
 
-def _is_within(number: float, declared: Any) -> bool:
+def _is_within_bounds(number: float, declared: Any) -> bool:
     """Returns whether a number is within the bounds of a parameter. declared: its min and max; None: no such bound."""
     return (declared.min is None or number >= declared.min) and (declared.max is None or number <= declared.max)

@@ -16,14 +16,21 @@ from spillway.rpc.client import PlannerClient
 from spillway.texts import counted_noun
 from spillway_cli import tables
 from spillway_cli.config import Config, addresses_file
-from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say, say_waits
-from spillway_cli.lending_commands import still_lent
-from spillway_cli.local_commands import ANSWER_SECONDS, processes_of, processes_table
+from spillway_cli.exits import (
+    Code,
+    CommandFailed,
+    bad_input_error,
+    exiting_on_error,
+    make_waiting_printer,
+    print_message,
+)
+from spillway_cli.lending_commands import pods_on_lent_nodes_text
+from spillway_cli.local_commands import ANSWER_SECONDS, processes_table, read_processes
 from spillway_cli.options import Format, Output, Timeout, Wait
-from spillway_cli.output import console, duration, print_machine
-from spillway_cli.reading import all_workloads
-from spillway_cli.session import planner_client, say_fleet, with_config, with_planner
-from spillway_cli.waiting import does_not_let_us_in, listed, until_handed_over, until_heard
+from spillway_cli.output import duration_text, print_for_machines, stdout_console
+from spillway_cli.reading import list_all_workloads
+from spillway_cli.session import planner_client, print_answering_fleet, run_with_config, run_with_planner_client
+from spillway_cli.waiting import is_access_refused, read_clusters, wait_until_handed_over, wait_until_heard
 
 Name = Annotated[str, typer.Argument(help="Name of the cluster in the fleet.", show_default=False)]
 
@@ -64,45 +71,47 @@ def join(  # noqa: PLR0913 - the options of a command are its parameters
     Where the credential does not, a cluster that was not in the fleet before is taken out again.
     """
 
-    async def body(client: PlannerClient, _: Config) -> None:
+    async def join_cluster(client: PlannerClient, _: Config) -> None:
         request = api.JoinClusterRequest(
-            name, credential, endpoint, tier, region, zone, _labels(label or []), known_tier=not new_tier
+            name, credential, endpoint, tier, region, zone, _parse_labels(label or []), known_tier=not new_tier
         )
-        is_new = wait and name not in [entry.cluster for entry in await listed(client)]
+        is_new = wait and name not in [entry.cluster for entry in await read_clusters(client)]
         reply = await client.join_cluster(request)
         for warning in reply.warnings:
-            say(f"warning: {name}: {warning}")
+            print_message(f"warning: {name}: {warning}")
         if wait:
-            reply = await until_heard(client, reply, timeout)
-            if is_new and does_not_let_us_in(reply) and reply.state == "Unreachable":
-                await _take_out(client, reply)
-        _show(reply, output, tables.cluster(reply))
+            reply = await wait_until_heard(client, reply, timeout)
+            if is_new and is_access_refused(reply) and reply.state == "Unreachable":
+                await _remove_joined_cluster(client, reply)
+        _print_answer(reply, output, tables.render_cluster(reply))
         if wait:
-            _warn_unheard(reply, timeout)
+            _report_join_trouble(reply, timeout)
 
-    with_planner(context, body)
+    run_with_planner_client(context, join_cluster)
 
 
 @app.command(name="list", epilog="Example:  spillway cluster list -o json")
-def list_(context: typer.Context, output: Output = Format.table) -> None:
+def list_clusters(context: typer.Context, output: Output = Format.table) -> None:
     """List the clusters: state, age of what is known, how full they are."""
 
-    async def body(client: PlannerClient, _: Config) -> None:
+    async def show_clusters(client: PlannerClient, _: Config) -> None:
         reply = await client.list_clusters(api.ListClustersRequest())
         if output is Format.table:
-            say_fleet(client)
-        _show(reply.clusters, output, tables.clusters(reply))
+            print_answering_fleet(client)
+        _print_answer(reply.clusters, output, tables.render_clusters(reply))
         if reply.stale and output is not Format.table:
-            say("warning: the planner that answered cannot prove that it is the active one: the answer may be old")
+            print_message(
+                "warning: the planner that answered cannot prove that it is the active one: the answer may be old"
+            )
 
-    with_planner(context, body)
+    run_with_planner_client(context, show_clusters)
 
 
 @app.command(epilog="Example:  spillway cluster nodes own-1 -o json")
 def nodes(context: typer.Context, name: Name, output: Output = Format.table) -> None:
     """List the nodes of a cluster by their names: state, how full each is, which are lent or stand for lent ones."""
 
-    async def body(client: PlannerClient, _: Config) -> None:
+    async def show_nodes(client: PlannerClient, _: Config) -> None:
         found: list[api.ListedNode] = []
         request = api.ListNodesRequest(name, NODES_PAGE_SIZE)
         while True:
@@ -111,19 +120,21 @@ def nodes(context: typer.Context, name: Name, output: Output = Format.table) -> 
             if not reply.next_page_token:
                 break
             request = replace(request, page_token=reply.next_page_token)
-        _show(found, output, tables.nodes(found))
-        known = f"as heard {duration(reply.age_ms)} ago" if reply.age_ms >= 0 else "nothing heard of it yet"
-        say(f"{counted_noun(len(found), 'node')} of {name}, {known}")
+        _print_answer(found, output, tables.nodes_table(found))
+        known = f"as heard {duration_text(reply.age_ms)} ago" if reply.age_ms >= 0 else "nothing heard of it yet"
+        print_message(f"{counted_noun(len(found), 'node')} of {name}, {known}")
         if reply.stale:
-            say("warning: the planner that answered cannot prove that it is the active one: the answer may be old")
+            print_message(
+                "warning: the planner that answered cannot prove that it is the active one: the answer may be old"
+            )
 
-    with_planner(context, body)
+    run_with_planner_client(context, show_nodes)
 
 
 @app.command(epilog="Example:  spillway cluster cordon own-1")
 def cordon(context: typer.Context, name: Name, output: Output = Format.table) -> None:
     """Place nothing new in a cluster; what is there stays."""
-    _set_phase(context, name, PHASE_CORDONED, output)
+    _set_cluster_phase(context, name, PHASE_CORDONED, output)
 
 
 @app.command(epilog="Example:  spillway cluster uncordon own-1")
@@ -132,7 +143,7 @@ def uncordon(context: typer.Context, name: Name, output: Output = Format.table) 
 
     Replicas that already have a replacement elsewhere still leave; the others stay.
     """
-    _set_phase(context, name, PHASE_ACTIVE, output)
+    _set_cluster_phase(context, name, PHASE_ACTIVE, output)
 
 
 @app.command(epilog="Example:  spillway cluster drain own-1 --wait")
@@ -145,7 +156,7 @@ def drain(
     output: Output = Format.table,
 ) -> None:
     """Move what runs in a cluster elsewhere; each replica goes once the one that replaces it is available."""
-    _set_phase(context, name, PHASE_DRAINING, output, timeout if wait else 0.0)
+    _set_cluster_phase(context, name, PHASE_DRAINING, output, timeout if wait else 0.0)
 
 
 @app.command(epilog="Examples:  spillway cluster leave own-1 --wait  ·  spillway cluster leave own-1 --lost")
@@ -163,32 +174,32 @@ def leave(
 ) -> None:
     """Take a cluster out of the fleet: it hands over what it has, and leaves when nothing is left."""
 
-    async def body(client: PlannerClient, config: Config) -> None:
+    async def leave_fleet(client: PlannerClient, config: Config) -> None:
         reply = await client.leave_cluster(api.LeaveClusterRequest(name, lost))
         await _show_moves(client, config, reply, output, timeout if wait else 0.0)
 
-    with_planner(context, body)
+    run_with_planner_client(context, leave_fleet)
 
 
 @app.command(epilog="Example:  spillway status -o json")
 def status(context: typer.Context, output: Output = Format.table) -> None:
     """Show whether the planner answers, brakes, the clusters with state and age, the workloads in sum, processes."""
-    with guarded():
-        processes = processes_of(addresses_file().parent)
+    with exiting_on_error():
+        processes = read_processes(addresses_file().parent)
         if processes and output is Format.table:
-            console().print(processes_table(processes), "")
+            stdout_console().print(processes_table(processes), "")
 
-    async def body(config: Config) -> None:
-        silent = await _silent(config)
+    async def ask_answering_planners(config: Config) -> None:
+        silent = await _silent_planner_endpoints(config)
         answering = tuple(one for one in config.endpoints if one not in silent)
         # A planner that hangs is left out. If no planner answers, the client says why.
         async with planner_client(replace(config, endpoints=answering or config.endpoints)) as client:
-            await show(client, config, silent)
+            await show_status(client, config, silent)
 
-    async def show(client: PlannerClient, config: Config, silent: Sequence[str]) -> None:
+    async def show_status(client: PlannerClient, config: Config, silent: Sequence[str]) -> None:
         fleet = await client.list_clusters(api.ListClustersRequest())
         brakes = await client.list_brakes(api.ListBrakesRequest())
-        workloads = await all_workloads(client, "")
+        workloads = await list_all_workloads(client, "")
         placements = [workload.placement for workload in workloads]
         sums = {
             "workloads": len(workloads),
@@ -196,12 +207,12 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
             "replicas": sum(placement.replicas for placement in placements),
             "placed": sum(placement.placed for placement in placements),
             "unplaced": sum(placement.unplaced for placement in placements),
-            "ready": sum(tables.ready(workload) for workload in workloads),
+            "ready": sum(tables.count_ready_replicas(workload) for workload in workloads),
         }
         planner = {
             "endpoints": list(config.endpoints),
             "fleet": client.fleets.answered,
-            "leader": client.leader(),
+            "leader": client.active_instance_address(),
             "stale": fleet.stale,
             "silent": list(silent),
         }
@@ -214,24 +225,28 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
                 "workloads": sums,
                 "processes": processes,
             }
-            print_machine(document, output)
+            print_for_machines(document, output)
             return
-        out = console()
+        out = stdout_console()
         whose = f"; fleet {client.fleets.answered}" if client.fleets.answered else ""
-        who = f"the active one is {client.leader()}" if client.leader() else "no active one is known"
+        who = (
+            f"the active one is {client.active_instance_address()}"
+            if client.active_instance_address()
+            else "no active one is known"
+        )
         away = f"; silent: {', '.join(silent)}" if silent else ""
         out.print(Text("planner    ", style="bold").append(f"answers{whose}; {who}{away}", style="not bold"))
         line = ", ".join(f"{count} {name}" for name, count in list(sums.items())[2:])
         out.print(Text("workloads  ", style="bold").append(f"{sums['workloads']}: {line}", style="not bold"))
         if brakes.brakes or brakes.confirmations or brakes.over_budget:
-            out.print("", tables.brakes(replace(brakes, stale=False)))
+            out.print("", tables.render_brakes(replace(brakes, stale=False)))
         out.print("")
-        out.print(tables.clusters(fleet))
+        out.print(tables.render_clusters(fleet))
 
-    with_config(context, body)
+    run_with_config(context, ask_answering_planners)
 
 
-async def _silent(config: Config) -> list[str]:
+async def _silent_planner_endpoints(config: Config) -> list[str]:
     """Returns the planner endpoints that do not answer. All are asked at the same time."""
     from spillway.rpc.probe import Identity, probe_instance
 
@@ -242,32 +257,33 @@ async def _silent(config: Config) -> list[str]:
     return [one.endpoint for one in probed if one.code in ("DEADLINE_EXCEEDED", "UNAVAILABLE")]
 
 
-def _set_phase(context: typer.Context, name: str, phase: str, output: Format, seconds: float = 0.0) -> None:
-    async def body(client: PlannerClient, config: Config) -> None:
+def _set_cluster_phase(context: typer.Context, name: str, phase: str, output: Format, seconds: float = 0.0) -> None:
+    async def set_phase_and_show_moves(client: PlannerClient, config: Config) -> None:
         reply = await client.set_cluster_phase(api.SetClusterPhaseRequest(name, phase))
         await _show_moves(client, config, reply, output, seconds)
 
-    with_planner(context, body)
+    run_with_planner_client(context, set_phase_and_show_moves)
 
 
 async def _show_moves(
     client: PlannerClient, config: Config, reply: api.ClusterMovesReply, output: Format, seconds: float
 ) -> None:
     """Shows what will move. With seconds, waits until it has moved."""
-    _show(reply, output, tables.cluster_moves(reply))
+    _print_answer(reply, output, tables.render_cluster_moves(reply))
     if seconds:
         name, phase = reply.cluster.cluster, reply.cluster.phase
-        drained = await until_handed_over(client, name, phase, seconds, say_waits())
-        say(f"{name}: {await _left(config, drained) if drained is not None else 'it has left the fleet'}")
+        drained = await wait_until_handed_over(client, name, phase, seconds, make_waiting_printer())
+        outcome = "it has left the fleet" if drained is None else await _drained_cluster_text(config, drained)
+        print_message(f"{name}: {outcome}")
 
 
-async def _left(config: Config, drained: api.ClusterReply) -> str:
+async def _drained_cluster_text(config: Config, drained: api.ClusterReply) -> str:
     """Returns a text on the pods of others that still run on nodes the cluster has lent, after its placements left."""
     nothing = "no replica of the fleet's workloads is left there"
     if not drained.nodes_lent:
         return nothing
     try:
-        lent = await still_lent(config, drained.cluster)
+        lent = await pods_on_lent_nodes_text(config, drained.cluster)
     except api.RequestError as error:
         lent = f"{counted_noun(drained.nodes_lent, 'lent node')}, and nobody says what runs on them: {error.text}"
     back = f"`spillway lending pause {drained.cluster}` and `spillway recall {drained.cluster}` bring them back"
@@ -275,19 +291,19 @@ async def _left(config: Config, drained: api.ClusterReply) -> str:
     return f"{nothing}, but {lent}; {back}" if lent else empty
 
 
-async def _take_out(client: PlannerClient, cluster: api.ClusterReply) -> None:
+async def _remove_joined_cluster(client: PlannerClient, cluster: api.ClusterReply) -> None:
     """Removes a cluster that has just joined from the fleet, because its credential does not work. Then fails."""
     name = cluster.cluster
     await client.leave_cluster(api.LeaveClusterRequest(name))
     text = f"credential {cluster.credential!r} is of no use: {cluster.trouble}"
     try:
-        await until_handed_over(client, name, PHASE_LEAVING, LEAVE_SECONDS, lambda _: None)
+        await wait_until_handed_over(client, name, PHASE_LEAVING, LEAVE_SECONDS, lambda _: None)
     except CommandFailed as error:
         raise CommandFailed(f"{name}: {text}; it is to leave the fleet again, and is still there: {error}") from None
     raise CommandFailed(f"{name} has not joined: {text}")
 
 
-def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
+def _report_join_trouble(cluster: api.ClusterReply, seconds: float) -> None:
     """Prints why nothing can be placed in a cluster that has just joined. Fails if nothing can be read there."""
     name, trouble = cluster.cluster, cluster.trouble
     if cluster.state == "Unknown":
@@ -295,8 +311,8 @@ def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
         where = "`spillway cluster list` shows when it is, `spillway doctor` why not"
         raise CommandFailed(f"{text}; {where}", Code.TIMED_OUT)
     if cluster.state == "Ready" and trouble:
-        say(f"warning: {name}: {trouble}")
-    elif does_not_let_us_in(cluster):
+        print_message(f"warning: {name}: {trouble}")
+    elif is_access_refused(cluster):
         mend = f"mend it, join again with another --credential, or take it out: `spillway cluster leave {name}`"
         text = f"{name} is in the fleet, but credential {cluster.credential!r} is of no use: {trouble}; {mend}"
         raise CommandFailed(text)
@@ -305,18 +321,18 @@ def _warn_unheard(cluster: api.ClusterReply, seconds: float) -> None:
         raise CommandFailed(f"{text}; `spillway cluster leave {name}` takes it out")
 
 
-def _labels(given: list[str]) -> tuple[tuple[str, str], ...]:
+def _parse_labels(given: list[str]) -> tuple[tuple[str, str], ...]:
     labels: dict[str, str] = {}
     for text in given:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise bad_input(f"--label {text!r}: expected key=value")
+            raise bad_input_error(f"--label {text!r}: expected key=value")
         labels[key] = value
     return tuple(sorted(labels.items()))
 
 
-def _show(value: object, output: Format, shown: Any) -> None:
+def _print_answer(value: object, output: Format, shown: Any) -> None:
     if output is Format.table:
-        console().print(shown)
+        stdout_console().print(shown)
     else:
-        print_machine(value, output)
+        print_for_machines(value, output)

@@ -15,7 +15,7 @@ from typing import Any
 import platformdirs
 
 from spillway.settings import setting
-from spillway_cli.exits import bad_input
+from spillway_cli.exits import bad_input_error
 
 PREFIX = "SPILLWAY_"
 FILE_VARIABLE = "SPILLWAY_CONFIG"
@@ -66,20 +66,20 @@ class ResolvedConfig:
     file: Path
 
 
-def default_file() -> Path:
+def default_config_file() -> Path:
     return platformdirs.user_config_path("spillway") / "config.toml"
 
 
-def resolve(
+def resolve_config(
     flags: Mapping[str, Any], file: Path | None = None, environ: Mapping[str, str] | None = None
 ) -> ResolvedConfig:
     """Returns the config of this invocation. flags: by field name; None is a flag that was not given."""
     variables = os.environ if environ is None else environ
     named = file or (Path(variables[FILE_VARIABLE]) if variables.get(FILE_VARIABLE) else None)
-    path = named or default_file()
-    in_file = _read(path, required=named is not None)
+    path = named or default_config_file()
+    in_file = _read_config_file(path, required=named is not None)
     addresses = addresses_file()
-    running, here = addresses_in(addresses), f"file {addresses}"
+    running, here = read_addresses(addresses), f"file {addresses}"
     values: dict[str, Any] = {}
     sources: dict[str, str] = {}
     for field in dataclasses.fields(Config):
@@ -94,20 +94,22 @@ def resolve(
             value, source = running[field.name], here
         else:
             value, source = field.default, "default"
-        values[field.name] = _converted(field, value, source)
+        values[field.name] = _converted_value(field, value, source)
         sources[field.name] = source
     if not (values["fleet"].isascii() and values["fleet"].isprintable()):
-        raise bad_input(f"fleet: {values['fleet']!r} from {sources['fleet']}: expected a fleet's id, as local-1a2b3c4d")
+        raise bad_input_error(
+            f"fleet: {values['fleet']!r} from {sources['fleet']}: expected a fleet's id, as local-1a2b3c4d"
+        )
     if sources["fleet"] == here and any(sources[name] != here for name in _OF_A_FLEET):
         values["fleet"], sources["fleet"] = "", "default"  # A user who names another address may mean another fleet.
     for name in ("endpoints", "scaling_endpoints", "lending_endpoints"):
         if not values[name]:
-            raise bad_input(f"{name}: none in {sources[name]}: expected host:port")
+            raise bad_input_error(f"{name}: none in {sources[name]}: expected host:port")
     for name in _OF_A_FLEET:
         given = values[name].rstrip(", ").split(",") if name == "kafka" else values[name]
         for address in given:
             if not is_address(address.strip()):
-                raise bad_input(f"{name}: {address!r} from {sources[name]}: expected host:port")
+                raise bad_input_error(f"{name}: {address!r} from {sources[name]}: expected host:port")
     return ResolvedConfig(Config(**values), sources, path)
 
 
@@ -118,31 +120,31 @@ def is_address(text: str) -> bool:
     return bool(host) and is_host and port.isascii() and port.isdecimal() and 0 < int(port) <= PORT_MAX
 
 
-def what_helps(config: Config, name: str) -> str:
+def unreachable_hint(config: Config, name: str) -> str:
     """Returns a hint for a setting whose address does not answer: how to start the service, or where to look."""
-    return f"is it running? {started_by(config, name) or '`spillway config` shows the address that is used'}"
+    return f"is it running? {start_hint(config, name) or '`spillway config` shows the address that is used'}"
 
 
-def started_by(config: Config, name: str) -> str:
+def start_hint(config: Config, name: str) -> str:
     """Returns a hint on what starts the service of a setting; empty if `spillway up` did not write its value."""
     file = addresses_file()
-    running, given = addresses_in(file).get(name), getattr(config, name)
+    running, given = read_addresses(file).get(name), getattr(config, name)
     if running is None or given != (tuple(running) if isinstance(running, list) else running):
         return ""
     where = "here" if file == ADDRESSES_FILE else f"in {file.parent.parent}"
     return f"`make up` starts it {where} (its address is that of {file})"
 
 
-def names_health_ports() -> str:
+def health_ports_hint() -> str:
     """Returns a hint if no health port is set. `spillway up` before 2026-11-22 did not write them."""
-    if addresses_in(file := addresses_file()):
+    if read_addresses(file := addresses_file()):
         return f"{file} comes from an older version, which named no health ports: `make up` writes it again"
     return (
         "SPILLWAY_HEALTH=host:port,…: health ports tell which services are ready, and how far they are behind the log"
     )
 
 
-def _read(path: Path, required: bool) -> Mapping[str, Any]:
+def _read_config_file(path: Path, required: bool) -> Mapping[str, Any]:
     try:
         text = path.read_text()
         import tomllib  # It is imported here, because most users have no config file.
@@ -150,18 +152,18 @@ def _read(path: Path, required: bool) -> Mapping[str, Any]:
         content = tomllib.loads(text)
     except FileNotFoundError:
         if required:
-            raise bad_input(f"config file {path}: no such file") from None
+            raise bad_input_error(f"config file {path}: no such file") from None
         return {}
     except OSError as error:
-        raise bad_input(f"config file {path}: {(error.strerror or str(error)).lower()}") from None
+        raise bad_input_error(f"config file {path}: {(error.strerror or str(error)).lower()}") from None
     except ValueError as error:
-        raise bad_input(f"config file {path}: {error}") from None
+        raise bad_input_error(f"config file {path}: {error}") from None
     known = [field.name for field in dataclasses.fields(Config)]
     for name in content:
         if name not in known:
             close = get_close_matches(name, known, n=1)
             hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(known)}"
-            raise bad_input(f"config file {path}: {name}: no such setting: {hint}")
+            raise bad_input_error(f"config file {path}: {name}: no such setting: {hint}")
     return content
 
 
@@ -179,10 +181,10 @@ def addresses_file() -> Path:
         is_ours = nearest is not None and nearest.stat().st_uid == os.getuid()
     except OSError:  # The folder is gone, or this user may not read it.
         return ADDRESSES_FILE
-    return nearest if nearest is not None and is_ours and "fleet" in addresses_in(nearest) else ADDRESSES_FILE
+    return nearest if nearest is not None and is_ours and "fleet" in read_addresses(nearest) else ADDRESSES_FILE
 
 
-def addresses_in(file: Path) -> Mapping[str, Any]:
+def read_addresses(file: Path) -> Mapping[str, Any]:
     """Returns the addresses of the parts that `spillway up` started, by setting; empty if it started none."""
     try:
         content = json.loads(file.read_text())
@@ -191,7 +193,7 @@ def addresses_in(file: Path) -> Mapping[str, Any]:
         return {}
 
 
-def _converted(field: "dataclasses.Field[Any]", value: Any, source: str) -> Any:
+def _converted_value(field: "dataclasses.Field[Any]", value: Any, source: str) -> Any:
     kind = type(field.default)
     try:
         if kind is tuple:
@@ -205,7 +207,7 @@ def _converted(field: "dataclasses.Field[Any]", value: Any, source: str) -> Any:
     except (TypeError, ValueError):
         entries = "folders" if field.name == "credentials" else "host:port"
         shown = f"a list of {entries}" if kind is tuple else "a number of seconds above 0"
-        raise bad_input(f"{field.name}: {value!r} from {source}: expected {shown}") from None
+        raise bad_input_error(f"{field.name}: {value!r} from {source}: expected {shown}") from None
     if not isinstance(value, str):
-        raise bad_input(f"{field.name}: {value!r} from {source}: expected text")
+        raise bad_input_error(f"{field.name}: {value!r} from {source}: expected text")
     return value

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from spillway_cli.exits import Code, finish, say
+from spillway_cli.exits import Code, print_message, run_or_exit
 from spillway_cli.options import Format, Output, config_of
-from spillway_cli.output import console, print_machine
+from spillway_cli.output import print_for_machines, stdout_console
 
 if TYPE_CHECKING:
     from spillway_cli.doctor.checks import Check
@@ -32,26 +32,26 @@ def doctor(
     It changes nothing. What was not named to it, it skips, and says so: health ports, Redis, the folder of credentials.
     """
 
-    async def work() -> Code:
+    async def run_and_print_checks() -> Code:
         from spillway_cli.doctor.asking import Examination
 
-        found = await Examination(config_of(context).config, seconds).checks()
+        found = await Examination(config_of(context).config, seconds).run_checks()
         shown = [check for check in found if check.outcome != "ok"] if quiet else found
         if output is Format.table:
-            _print(shown)
+            _print_checks(shown)
         else:
-            print_machine(shown, output)
+            print_for_machines(shown, output)
         counts = Counter(check.outcome.value for check in found)
         sys.stdout.flush()
-        say(", ".join(f"{counts[name]} {name}" for name in _MARKS if counts[name]))
+        print_message(", ".join(f"{counts[name]} {name}" for name in _MARKS if counts[name]))
         return Code.FAILED if counts["failed"] else Code.DONE
 
-    raise typer.Exit(finish(work()))
+    raise typer.Exit(run_or_exit(run_and_print_checks()))
 
 
-def _print(checks: "Sequence[Check]") -> None:
+def _print_checks(checks: "Sequence[Check]") -> None:
     """Prints a line for each check, with its hint below."""
-    lines = console()
+    lines = stdout_console()
     for check in checks:
         lines.print(f"{_MARKS[check.outcome]} {check.outcome:<7}  {check.name}: {check.text}", soft_wrap=True)
         if check.hint:

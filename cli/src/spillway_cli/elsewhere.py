@@ -19,50 +19,50 @@ Page = tuple[Iterable[tuple[str, str]], str]
 
 
 @asynccontextmanager
-async def workload_named(client: PlannerClient, namespace: str, name: str) -> AsyncIterator[None]:
+async def workload_namespace_hint(client: PlannerClient, namespace: str, name: str) -> AsyncIterator[None]:
     """Wraps calls for one workload: adds to NOT_FOUND the other namespaces that have a workload of this name."""
-    async with _said_where(_workloads(client), namespace, name):
+    async with _namespace_hint(_workload_page_reader(client), namespace, name):
         yield
 
 
 @asynccontextmanager
-async def policy_named(client: ScalingClient, namespace: str, name: str) -> AsyncIterator[None]:
+async def policy_namespace_hint(client: ScalingClient, namespace: str, name: str) -> AsyncIterator[None]:
     """Wraps calls for one scale policy in the same way."""
-    async with _said_where(_policies(client), namespace, name):
+    async with _namespace_hint(_policy_page_reader(client), namespace, name):
         yield
 
 
-async def workloads_elsewhere(client: PlannerClient, namespace: str) -> str:
+async def namespaces_with_workloads_text(client: PlannerClient, namespace: str) -> str:
     """Returns a text on which namespaces have workloads; empty if that is not known."""
-    return _some_in((await _names_by_namespace(_workloads(client))).keys() - {namespace})
+    return _found_in_text((await _names_by_namespace(_workload_page_reader(client))).keys() - {namespace})
 
 
-async def policies_elsewhere(client: ScalingClient, namespace: str) -> str:
+async def namespaces_with_policies_text(client: ScalingClient, namespace: str) -> str:
     """Returns a text on which namespaces have scale policies; empty if that is not known."""
-    return _some_in((await _names_by_namespace(_policies(client))).keys() - {namespace})
+    return _found_in_text((await _names_by_namespace(_policy_page_reader(client))).keys() - {namespace})
 
 
-def _workloads(client: PlannerClient) -> Callable[[str], Awaitable[Page]]:
-    async def page(token: str) -> Page:
+def _workload_page_reader(client: PlannerClient) -> Callable[[str], Awaitable[Page]]:
+    async def read_workload_page(token: str) -> Page:
         reply = await client.list(ListRequest("", PAGE_SIZE, token))
         found = ((one.placement.namespace, one.placement.name) for one in reply.workloads)
         return found, reply.next_page_token
 
-    return page
+    return read_workload_page
 
 
-def _policies(client: ScalingClient) -> Callable[[str], Awaitable[Page]]:
+def _policy_page_reader(client: ScalingClient) -> Callable[[str], Awaitable[Page]]:
     from spillway.api_scaling import ListPoliciesRequest
 
-    async def page(token: str) -> Page:
+    async def read_policy_page(token: str) -> Page:
         reply = await client.list_policies(ListPoliciesRequest("", PAGE_SIZE, token))
         return ((one.namespace, one.policy) for one in reply.policies), reply.next_page_token
 
-    return page
+    return read_policy_page
 
 
 @asynccontextmanager
-async def _said_where(page: Callable[[str], Awaitable[Page]], namespace: str, name: str) -> AsyncIterator[None]:
+async def _namespace_hint(page: Callable[[str], Awaitable[Page]], namespace: str, name: str) -> AsyncIterator[None]:
     try:
         yield
     except RequestError as error:
@@ -93,6 +93,6 @@ async def _names_by_namespace(page: Callable[[str], Awaitable[Page]]) -> Mapping
     return found
 
 
-def _some_in(namespaces: Iterable[str]) -> str:
+def _found_in_text(namespaces: Iterable[str]) -> str:
     named = first_names_text(namespaces, NAMED_MAX)
     return f"; there are some in {named}" if named else ""

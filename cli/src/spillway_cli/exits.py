@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import typer
 
-from spillway_cli.terminal_text import harmless
+from spillway_cli.terminal_text import harmless_text
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ class CommandFailed(Exception):
         self.code = code
 
 
-def bad_input(text: str) -> CommandFailed:
+def bad_input_error(text: str) -> CommandFailed:
     return CommandFailed(text, Code.BAD_INPUT)
 
 
@@ -54,7 +54,7 @@ _CODE_BY_STATUS = {
 }
 
 
-def code_of(error: Exception) -> Code:
+def exit_code_of(error: Exception) -> Code:
     if isinstance(error, CommandFailed):
         return error.code
     from spillway.api_errors import RequestError
@@ -71,16 +71,16 @@ def code_of(error: Exception) -> Code:
     return Code.FAILED
 
 
-def finish(work: Coroutine[Any, Any, T]) -> T:
+def run_or_exit(work: Coroutine[Any, Any, T]) -> T:
     """Runs the work of a command, guarded."""
     import asyncio
 
-    with guarded():
+    with exiting_on_error():
         return asyncio.run(work)
 
 
 @contextmanager
-def guarded() -> Iterator[None]:
+def exiting_on_error() -> Iterator[None]:
     """Ends the command on an error inside: with one line on stderr and an exit code, never with a traceback."""
     try:
         yield
@@ -92,36 +92,36 @@ def guarded() -> Iterator[None]:
     except Exception as error:
         if os.environ.get(DEBUG_VARIABLE):
             traceback.print_exc()
-        say(_line(error))
-        raise typer.Exit(code_of(error)) from None
+        print_message(_error_line(error))
+        raise typer.Exit(exit_code_of(error)) from None
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     """Prints a message for people on stderr, so that stdout has only what was asked for."""
-    typer.echo(harmless(text), err=True)
+    typer.echo(harmless_text(text), err=True)
 
 
-def say_waits() -> Callable[[str], None]:
+def make_waiting_printer() -> Callable[[str], None]:
     """Returns a function that prints on stderr what the command waits for, unless it is the same as last time."""
     last = ""
 
-    def said(text: str) -> None:
+    def print_if_new(text: str) -> None:
         nonlocal last
         if text != last:
-            say(f"waiting: {text}")
+            print_message(f"waiting: {text}")
             last = text
 
-    return said
+    return print_if_new
 
 
-def _line(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     text = str(error) or type(error).__name__
-    if isinstance(error, CommandFailed) or any(isinstance(error, kind) for kind in _worded()):
+    if isinstance(error, CommandFailed) or any(isinstance(error, kind) for kind in _worded_error_types()):
         return f"spillway: {text}"
     return f"spillway: unexpected {type(error).__name__}: {text} ({DEBUG_VARIABLE}=1 shows where)"
 
 
-def _worded() -> Iterator[type[Exception]]:
+def _worded_error_types() -> Iterator[type[Exception]]:
     """Yields the library's error classes with texts for users. They are imported only after a command has failed."""
     from spillway.api_errors import RequestError
 

@@ -7,14 +7,14 @@ import typer
 from spillway import api
 from spillway.rpc.client import PlannerClient
 from spillway_cli import explain_tables, scaling_commands
-from spillway_cli.carried import read_carried
+from spillway_cli.carried import read_planner_documents
 from spillway_cli.config import Config
-from spillway_cli.elsewhere import workload_named
-from spillway_cli.exits import bad_input
+from spillway_cli.elsewhere import workload_namespace_hint
+from spillway_cli.exits import bad_input_error
 from spillway_cli.options import Format, Namespace, Output
-from spillway_cli.output import console, print_machine
-from spillway_cli.policy_names import policy_name
-from spillway_cli.session import planner_client, with_config
+from spillway_cli.output import print_for_machines, stdout_console
+from spillway_cli.policy_names import parse_policy_name
+from spillway_cli.session import planner_client, run_with_config
 
 app = typer.Typer()
 
@@ -46,24 +46,24 @@ def explain(  # noqa: PLR0913 - the options of a command are its parameters
     Of a scale policy (hpa/NAME): why so many, what each metric asks for, which rule bound it, when it may change next.
     """
 
-    async def explained(config: Config) -> None:
-        scaling = policy_name(name)
+    async def explain_workload_or_policy(config: Config) -> None:
+        scaling = parse_policy_name(name)
         if scaling is None:
             async with planner_client(config) as client:
-                await body(client, config)
+                await explain_workload(client, config)
         elif files or policy or replicas is not None or decision or cluster or node:
-            raise bad_input(f"explain {name}: expected no options other than -n and -o")
+            raise bad_input_error(f"explain {name}: expected no options other than -n and -o")
         else:
-            await scaling_commands.explain(config, scaling, namespace or config.namespace, output)
+            await scaling_commands.explain_policy(config, scaling, namespace or config.namespace, output)
 
-    async def body(client: PlannerClient, config: Config) -> None:
+    async def explain_workload(client: PlannerClient, config: Config) -> None:
         if bool(name) == bool(files):
-            raise bad_input("explain: expected the name of a workload, or -f FILE")
+            raise bad_input_error("explain: expected the name of a workload, or -f FILE")
         if bool(cluster) != bool(node):
-            raise bad_input("explain: expected --cluster and --node together")
+            raise bad_input_error("explain: expected --cluster and --node together")
         space, given = split_name(name, namespace or config.namespace)
         asked = [*(files or ()), *((policy,) if policy else ())]
-        documents = read_carried(asked, namespace, config.namespace) if asked else ()
+        documents = read_planner_documents(asked, namespace, config.namespace) if asked else ()
         request = api.ExplainRequest(
             namespace=space if given else "",
             name=given,
@@ -73,19 +73,19 @@ def explain(  # noqa: PLR0913 - the options of a command are its parameters
             cluster=cluster,
             node=node,
         )
-        async with workload_named(client, space, given):
+        async with workload_namespace_hint(client, space, given):
             reply = await client.explain(request)
         if output is Format.table:
-            console().print(explain_tables.explanation(reply))
+            stdout_console().print(explain_tables.render_explanation(reply))
         else:
-            print_machine(reply, output)
+            print_for_machines(reply, output)
 
-    with_config(context, explained)
+    run_with_config(context, explain_workload_or_policy)
 
 
 def split_name(name: str, namespace: str) -> tuple[str, str]:
     """Returns (namespace, name) of the text NAME or NAMESPACE/NAME."""
     space, slash, rest = name.partition("/")
     if slash and (not space or not rest or "/" in rest):
-        raise bad_input(f"{name!r}: expected NAME or NAMESPACE/NAME")
+        raise bad_input_error(f"{name!r}: expected NAME or NAMESPACE/NAME")
     return (space, rest) if slash else (namespace, name)

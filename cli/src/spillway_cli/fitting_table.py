@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions
 from rich.text import Text
 
-from spillway_cli.terminal_text import harmless
+from spillway_cli.terminal_text import harmless_text
 
 _INDENT = "    "
 
@@ -31,28 +31,28 @@ class Table:
     right: frozenset[str]
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[Text]:
-        rows = [[harmless(cell) for cell in row] for row in self.rows]
-        shape, notes = self._shape(rows, options.max_width)
-        yield from self._lines(self.columns, shape, "bold")
+        rows = [[harmless_text(cell) for cell in row] for row in self.rows]
+        shape, notes = self._fitting_shape(rows, options.max_width)
+        yield from self._row_lines(self.columns, shape, "bold")
         for row in rows:
-            yield from self._lines(row, shape, "")
+            yield from self._row_lines(row, shape, "")
             if notes is not None and row[notes]:
-                for line in wrapped(row[notes], options.max_width - len(_INDENT)):
+                for line in wrapped_lines(row[notes], options.max_width - len(_INDENT)):
                     yield Text(_INDENT + line, no_wrap=True, overflow="ignore")
 
-    def _shape(self, rows: Sequence[Sequence[str]], most: int) -> "tuple[_Shape, int | None]":
+    def _fitting_shape(self, rows: Sequence[Sequence[str]], most: int) -> "tuple[_Shape, int | None]":
         """Returns the shape, and the column that gets lines of its own, if any."""
         shown = list(range(len(self.columns)))
         filled = [number for number in shown if any(row[number] for row in rows)] or shown
         notes = filled[-1] if not self.columns[filled[-1]] and len(filled) > 1 else None
         beside = filled[:-1] if notes is not None else filled
         for columns, gap, below in ((shown, 2, None), (filled, 2, None), (beside, 2, notes), (beside, 1, notes)):
-            shape = _Shape(columns, self._widths(rows, columns, most - gap * (len(columns) - 1)), gap)
+            shape = _Shape(columns, self._column_widths(rows, columns, most - gap * (len(columns) - 1)), gap)
             if sum(shape.widths) + gap * (len(columns) - 1) <= most:
                 return shape, below
         return shape, notes
 
-    def _widths(self, rows: Sequence[Sequence[str]], shown: Sequence[int], most: int) -> list[int]:
+    def _column_widths(self, rows: Sequence[Sequence[str]], shown: Sequence[int], most: int) -> list[int]:
         """Returns the width of each column: its longest line, or less if needed, but at least its longest word."""
         cells = [[self.columns[number], *(row[number] for row in rows)] for number in shown]
         widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in cells]
@@ -62,9 +62,9 @@ class Table:
             widths[next(n for n, width in enumerate(widths) if width == widest and width > least[n])] -= 1
         return widths
 
-    def _lines(self, row: Sequence[str], shape: "_Shape", style: str) -> Iterator[Text]:
+    def _row_lines(self, row: Sequence[str], shape: "_Shape", style: str) -> Iterator[Text]:
         """Yields the lines of one row. In a row of several lines each column continues below its first line."""
-        cells = [wrapped(row[number], width) for number, width in zip(shape.columns, shape.widths, strict=True)]
+        cells = [wrapped_lines(row[number], width) for number, width in zip(shape.columns, shape.widths, strict=True)]
         for number in range(max(map(len, cells))):
             pieces = []
             for lines, column, width in zip(cells, shape.columns, shape.widths, strict=True):
@@ -82,7 +82,7 @@ class _Shape(NamedTuple):
     gap: int
 
 
-def wrapped(text: str, width: int) -> list[str]:
+def wrapped_lines(text: str, width: int) -> list[str]:
     """Returns the lines of a text, broken between words if they are too wide.
 
     A word that is wider gets its own line.

@@ -11,10 +11,10 @@ from spillway import api
 from spillway.rpc.client import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.exits import Code, CommandFailed, say
+from spillway_cli.exits import Code, CommandFailed, print_message
 from spillway_cli.options import Format, Output
-from spillway_cli.output import console, print_machine
-from spillway_cli.session import with_planner
+from spillway_cli.output import print_for_machines, stdout_console
+from spillway_cli.session import run_with_planner_client
 
 app = typer.Typer()
 
@@ -38,51 +38,53 @@ def recover(
     Join the clusters first. Nothing is deleted, scaled or restarted. It can be run again at any time.
     """
 
-    async def body(client: PlannerClient, _: Config) -> Code:
+    async def recover_fleet(client: PlannerClient, _: Config) -> Code:
         request = api.RecoverFleetRequest(fleet_before, confirmed)
         first = reply = await client.recover_fleet(request)
         seen = {(one.namespace, one.name): one for one in first.workloads}
         until = time.monotonic() + timeout
-        while confirmed and (reply.remaining or _under_way(reply)):
-            say(_progress(reply))
+        while confirmed and (reply.remaining or _count_recovering_workloads(reply)):
+            print_message(_progress_text(reply))
             if time.monotonic() > until:
-                raise CommandFailed(f"not done after {timeout:g} s: {_progress(reply)}; run it again", Code.TIMED_OUT)
+                raise CommandFailed(
+                    f"not done after {timeout:g} s: {_progress_text(reply)}; run it again", Code.TIMED_OUT
+                )
             await asyncio.sleep(POLL_SECONDS)
             reply = await client.recover_fleet(request)
             found = {(one.namespace, one.name): one for one in reply.workloads}
             # A workload that no longer bears the former label has been taken over.
-            seen |= found | {key: _taken_over(one) for key, one in seen.items() if key not in found}
+            seen |= found | {key: _recovered_workload(one) for key, one in seen.items() if key not in found}
         whole = api.RecoverFleetReply(fleet_before, tuple(seen[key] for key in sorted(seen)), 0, reply.notes)
         if output is not Format.table:
-            print_machine(whole, output)
+            print_for_machines(whole, output)
         else:
-            _show(whole, confirmed)
+            _print_recovery(whole, confirmed)
         return Code.IN_PART if any(one.state == "Refused" for one in whole.workloads) else Code.DONE
 
-    raise typer.Exit(with_planner(context, body))
+    raise typer.Exit(run_with_planner_client(context, recover_fleet))
 
 
-def _under_way(reply: api.RecoverFleetReply) -> int:
+def _count_recovering_workloads(reply: api.RecoverFleetReply) -> int:
     return sum(one.state == "Recovering" for one in reply.workloads)
 
 
-def _progress(reply: api.RecoverFleetReply) -> str:
-    return f"{_under_way(reply)} workloads are being taken over, {reply.remaining} wait"
+def _progress_text(reply: api.RecoverFleetReply) -> str:
+    return f"{_count_recovering_workloads(reply)} workloads are being taken over, {reply.remaining} wait"
 
 
-def _taken_over(one: api.RecoveredWorkload) -> api.RecoveredWorkload:
+def _recovered_workload(one: api.RecoveredWorkload) -> api.RecoveredWorkload:
     if one.state == "Refused":
         return one
     return api.RecoveredWorkload(one.namespace, one.name, "Recovered", "", one.replicas)
 
 
-def _show(reply: api.RecoverFleetReply, confirmed: bool) -> None:
+def _print_recovery(reply: api.RecoverFleetReply, confirmed: bool) -> None:
     if not reply.workloads:
-        say(f"no object has the label of fleet {reply.fleet_before}")
+        print_message(f"no object has the label of fleet {reply.fleet_before}")
         return
-    console().print(tables.recovered(reply))
+    stdout_console().print(tables.render_recovered_workloads(reply))
     counts = Counter(one.state for one in reply.workloads)
-    say(", ".join(f"{count} {state.lower()}" for state, count in sorted(counts.items())))
-    say("the default policy holds for each workload: apply a workload with its PlacementPolicy to change it")
+    print_message(", ".join(f"{count} {state.lower()}" for state, count in sorted(counts.items())))
+    print_message("the default policy holds for each workload: apply a workload with its PlacementPolicy to change it")
     if not confirmed:
-        say("nothing was done: --yes carries it out")
+        print_message("nothing was done: --yes carries it out")

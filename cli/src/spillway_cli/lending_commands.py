@@ -11,10 +11,10 @@ from spillway.events_lending import LOAN_LENT
 from spillway.rpc.client import LendingClient
 from spillway.texts import counted_noun
 from spillway_cli.config import Config
-from spillway_cli.exits import say
+from spillway_cli.exits import print_message
 from spillway_cli.options import Format, Output
-from spillway_cli.output import amount, console, duration, print_machine, table
-from spillway_cli.session import lending_client, with_lending
+from spillway_cli.output import duration_text, make_table, print_for_machines, resource_amount_text, stdout_console
+from spillway_cli.session import lending_client, run_with_lending_client
 
 app = typer.Typer()
 
@@ -35,12 +35,12 @@ def lent(
 ) -> None:
     """Show how many cores are lent, and which nodes are or are on their way back, with pods, times, and for whom."""
 
-    async def body(client: LendingClient, _: Config) -> None:
-        found = await _all(client, cluster, pool)
-        say(_recovered(found))
-        _show(found, output)
+    async def show_lent_nodes(client: LendingClient, _: Config) -> None:
+        found = await _list_all_lent_nodes(client, cluster, pool)
+        print_message(_recovered_cores_text(found))
+        _print_lent_nodes(found, output)
 
-    with_lending(context, body)
+    run_with_lending_client(context, show_lent_nodes)
 
 
 @app.command(epilog="Examples:  spillway recall own-1 node-7 --grace 5  ·  spillway recall own-1 --plan")
@@ -60,12 +60,12 @@ def recall(
 ) -> None:
     """Take lent nodes back, by name or all of a cluster; it waits for no freeze and no budget."""
 
-    async def body(client: LendingClient, _: Config) -> None:
+    async def recall_nodes(client: LendingClient, _: Config) -> None:
         reply = await client.recall(RecallRequest(cluster, tuple(nodes or ()), grace, reason, plan))
-        _show(list(reply.nodes), output)
-        say(f"{counted_noun(reply.changed, 'node')} {'would be ' if plan else ''}recalled of {cluster}")
+        _print_lent_nodes(list(reply.nodes), output)
+        print_message(f"{counted_noun(reply.changed, 'node')} {'would be ' if plan else ''}recalled of {cluster}")
 
-    with_lending(context, body)
+    run_with_lending_client(context, recall_nodes)
 
 
 @app.command(epilog="Examples:  spillway idle report  ·  spillway idle report own-1 --hours 24 -o json")
@@ -77,7 +77,7 @@ def report(
 ) -> None:
     """Show nodes that were idle half of the time or more, why they probably were, and what could be done."""
 
-    async def body(client: LendingClient, _: Config) -> None:
+    async def show_idle_report(client: LendingClient, _: Config) -> None:
         found: list[IdleNode] = []
         token = ""
         while True:
@@ -87,17 +87,17 @@ def report(
             if not token:
                 break
         if reply.stale:
-            say(STALE)
-        say(_recovered_on_average(reply))
-        _show_idle(found, reply, output)
+            print_message(STALE)
+        print_message(_average_recovered_cores_text(reply))
+        _print_idle_nodes(found, reply, output)
 
-    with_lending(context, body)
+    run_with_lending_client(context, show_idle_report)
 
 
-async def still_lent(config: Config, cluster: str) -> str:
+async def pods_on_lent_nodes_text(config: Config, cluster: str) -> str:
     """Returns a text: how many pool pods run on nodes that a cluster has lent, and from which pools; empty: none."""
     async with lending_client(config) as client:
-        found = [node for node in await _all(client, cluster) if node.pods]
+        found = [node for node in await _list_all_lent_nodes(client, cluster) if node.pods]
     names = [f"{node.node} ({counted_noun(node.pods, 'pod')} of {node.pool})" for node in found]
     more = f" and {len(names) - NODES_NAMED} more" if len(names) > NODES_NAMED else ""
     pods = counted_noun(sum(node.pods for node in found), "pod")
@@ -105,7 +105,7 @@ async def still_lent(config: Config, cluster: str) -> str:
     return f"{pods} of others on {of_nodes}: {', '.join(names[:NODES_NAMED])}{more}" if found else ""
 
 
-async def _all(client: LendingClient, cluster: str, pool: str = "") -> list[LentNode]:
+async def _list_all_lent_nodes(client: LendingClient, cluster: str, pool: str = "") -> list[LentNode]:
     found: list[LentNode] = []
     token, stale = "", False
     while True:
@@ -115,34 +115,34 @@ async def _all(client: LendingClient, cluster: str, pool: str = "") -> list[Lent
         if not token:
             break
     if stale:
-        say(STALE)
+        print_message(STALE)
     return found
 
 
-def _recovered(nodes: list[LentNode]) -> str:
+def _recovered_cores_text(nodes: list[LentNode]) -> str:
     """Returns the totals: cores that run others' work, by supply class; then nodes by state, and pods."""
     cores = Counter[str]()
     for node in nodes:
         if node.state == LOAN_LENT:
             cores[node.supply_class] += dict(node.offered).get("cpu", 0)
-    by_class = ", ".join(f"{amount('cpu', milli)} {name}" for name, milli in sorted(cores.items()))
+    by_class = ", ".join(f"{resource_amount_text('cpu', milli)} {name}" for name, milli in sorted(cores.items()))
     lent = sum(node.state == LOAN_LENT for node in nodes)
-    total = amount("cpu", cores.total())
+    total = resource_amount_text("cpu", cores.total())
     return (
         f"{total} cores recovered{f' ({by_class})' if by_class else ''}: {counted_noun(lent, 'node')} lent, "
         f"{len(nodes) - lent} recalled, {counted_noun(sum(node.pods for node in nodes), 'pod')}"
     )
 
 
-def _recovered_on_average(reply: IdleReportReply) -> str:
-    cores, hours = amount("cpu", reply.cores_lent_milli), reply.core_seconds_lent / HOUR_SECONDS
-    span = duration(reply.until_ms - reply.from_ms)
+def _average_recovered_cores_text(reply: IdleReportReply) -> str:
+    cores, hours = resource_amount_text("cpu", reply.cores_lent_milli), reply.core_seconds_lent / HOUR_SECONDS
+    span = duration_text(reply.until_ms - reply.from_ms)
     return f"{cores} cores recovered on average in {span}: {hours:.1f} core-hours lent"
 
 
-def _show(nodes: list[LentNode], output: Format) -> None:
+def _print_lent_nodes(nodes: list[LentNode], output: Format) -> None:
     if output is not Format.table:
-        print_machine(nodes, output)
+        print_for_machines(nodes, output)
         return
     now_ms = round(time.time() * 1000)
     rows = [
@@ -151,45 +151,45 @@ def _show(nodes: list[LentNode], output: Format) -> None:
             node.node,
             node.pool,
             node.supply_class,
-            f"{node.state} {duration(max(now_ms - node.recalled_ms, 0))} ago" if node.recalled_ms else node.state,
-            amount("cpu", dict(node.offered).get("cpu", 0)),
+            f"{node.state} {duration_text(max(now_ms - node.recalled_ms, 0))} ago" if node.recalled_ms else node.state,
+            resource_amount_text("cpu", dict(node.offered).get("cpu", 0)),
             node.pods,
-            duration(max(now_ms - node.lent_ms, 0)) if node.lent_ms else "",
+            duration_text(max(now_ms - node.lent_ms, 0)) if node.lent_ms else "",
             ", ".join((node.cause, *node.wanted_by)) if node.cause else "",
             node.waiting,
         )
         for node in nodes
     ]
     heads = ("CLUSTER", "NODE", "POOL", "CLASS", "STATE", "CPU", "PODS", "LENT FOR", "RECALLED FOR", "WAITS FOR")
-    console().print(table(heads, rows, right=("CPU", "PODS")))
+    stdout_console().print(make_table(heads, rows, right=("CPU", "PODS")))
 
 
-def _show_idle(nodes: list[IdleNode], reply: IdleReportReply, output: Format) -> None:
+def _print_idle_nodes(nodes: list[IdleNode], reply: IdleReportReply, output: Format) -> None:
     if output is not Format.table:
-        print_machine({"nodes": nodes, **_totals(reply)}, output)
+        print_for_machines({"nodes": nodes, **_idle_report_totals(reply)}, output)
         return
     rows = [
         (
             node.cluster,
             node.node,
             node.kind,
-            amount("cpu", node.cores_milli),
-            duration(node.idle_ms),
-            duration(node.lent_ms),
-            duration(node.observed_ms),
-            "requests only" if node.used_max_milli < 0 else amount("cpu", node.used_max_milli),
+            resource_amount_text("cpu", node.cores_milli),
+            duration_text(node.idle_ms),
+            duration_text(node.lent_ms),
+            duration_text(node.observed_ms),
+            "requests only" if node.used_max_milli < 0 else resource_amount_text("cpu", node.used_max_milli),
             node.suggestion,
         )
         for node in nodes
     ]
     heads = ("CLUSTER", "NODE", "KIND", "CPU", "IDLE", "LENT", "OBSERVED", "CPU USED", "SUGGESTION")
-    console().print(table(heads, rows, right=("CPU",)))
-    cores, unused = (amount("cpu", milli) for milli in (reply.cores_milli, reply.cores_idle_milli))
+    stdout_console().print(make_table(heads, rows, right=("CPU",)))
+    cores, unused = (resource_amount_text("cpu", milli) for milli in (reply.cores_milli, reply.cores_idle_milli))
     observed = f"{counted_noun(reply.nodes_observed, 'node')} with {cores} cores, {unused} of them idle on average"
-    say(f"{observed}; nodes of which only the pods' requests are known: {reply.requests_only}")
+    print_message(f"{observed}; nodes of which only the pods' requests are known: {reply.requests_only}")
 
 
-def _totals(reply: IdleReportReply) -> dict[str, int]:
+def _idle_report_totals(reply: IdleReportReply) -> dict[str, int]:
     return {
         "nodes_observed": reply.nodes_observed,
         "requests_only": reply.requests_only,

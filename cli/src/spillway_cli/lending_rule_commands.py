@@ -20,19 +20,19 @@ from spillway.model import Requirement
 from spillway.rpc.client import LendingClient
 from spillway.texts import counted_noun
 from spillway_cli.config import Config
-from spillway_cli.exits import say, say_waits
+from spillway_cli.exits import make_waiting_printer, print_message
 from spillway_cli.lending_commands import STALE
 from spillway_cli.lending_rules import (
     NUMBER_MAX,
     LendingFields,
     RuleFields,
-    asked_of,
-    label_requirements,
+    lending_requests_of,
+    parse_label_requirements,
 )
 from spillway_cli.options import Format, Output, Timeout, Wait
-from spillway_cli.output import amount, console, print_machine, table, when
-from spillway_cli.session import with_lending
-from spillway_cli.waiting import until_withdrawn
+from spillway_cli.output import make_table, print_for_machines, resource_amount_text, stdout_console, wall_time_text
+from spillway_cli.session import run_with_lending_client
+from spillway_cli.waiting import wait_until_withdrawn
 
 app = typer.Typer()
 
@@ -92,67 +92,71 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
 ) -> None:
     """Declare how a cluster lends its idle nodes, and to which pool; this replaces a former declaration."""
 
-    async def body(client: LendingClient, _: Config) -> None:
-        rule = RuleFields("all", label_requirements(nodes or ()), supply_class, share or 0, reserve, idle, cost)
+    async def declare_lending_rules(client: LendingClient, _: Config) -> None:
+        rule = RuleFields("all", parse_label_requirements(nodes or ()), supply_class, share or 0, reserve, idle, cost)
         flags = LendingFields(cluster, pool, (rule,), grace or 0, cooldown or 0, recalls)
-        asked = asked_of(files, flags)
-        planned = [await _declare(client, replace(request, plan_only=True), where) for request, where in asked]
-        declared = planned if plan else [await _declare(client, request, where) for request, where in asked]
-        _show(declared, output)
+        asked = lending_requests_of(files, flags)
+        planned = [
+            await _declare_naming_place(client, replace(request, plan_only=True), where) for request, where in asked
+        ]
+        declared = (
+            planned if plan else [await _declare_naming_place(client, request, where) for request, where in asked]
+        )
+        _print_lending(declared, output)
         for one in declared:
             said = "would be declared" if plan and one.changed else "declared" if one.changed else "is as it was"
-            say(f"{one.cluster} lends to {one.pool}: {said}")
+            print_message(f"{one.cluster} lends to {one.pool}: {said}")
 
-    with_lending(context, body)
+    run_with_lending_client(context, declare_lending_rules)
 
 
 @app.command(name="list", epilog="Examples:  spillway lending list  ·  spillway lending list -o json")
-def list_all(context: typer.Context, output: Output = Format.table) -> None:
+def list_lending(context: typer.Context, output: Output = Format.table) -> None:
     """Show which clusters lend, to which pools, and how much of each is lent now."""
 
-    async def body(client: LendingClient, _: Config) -> None:
-        found = await _listed(client, "")
-        say(_recovered(found))
-        _show(found, output)
+    async def show_all_lending(client: LendingClient, _: Config) -> None:
+        found = await _read_lending(client, "")
+        print_message(_lending_totals_text(found))
+        _print_lending(found, output)
 
-    with_lending(context, body)
+    run_with_lending_client(context, show_all_lending)
 
 
 @app.command(epilog="Example:  spillway lending get own-1 -o yaml")
 def get(context: typer.Context, cluster: Owner, output: Output = Format.table) -> None:
     """Show how one cluster lends: its rules, its numbers, and who said so."""
 
-    async def body(client: LendingClient, _: Config) -> None:
-        (found,) = await _listed(client, cluster)
+    async def show_cluster_lending(client: LendingClient, _: Config) -> None:
+        (found,) = await _read_lending(client, cluster)
         if output is Format.table:
-            console().print(_rules(found))
-            say(_numbers(found))
+            stdout_console().print(_rules_table(found))
+            print_message(_lending_numbers_text(found))
         else:
-            print_machine(found, output)
+            print_for_machines(found, output)
 
-    with_lending(context, body)
+    run_with_lending_client(context, show_cluster_lending)
 
 
 @app.command(epilog="Examples:  spillway lending pause own-1 --reason 'sale'  ·  spillway lending pause")
 def pause(context: typer.Context, cluster: OwnerOrAll = "", reason: Reason = "", output: Output = Format.table) -> None:
     """Lend nothing new, of one cluster or of all, until resumed; what is lent stays."""
 
-    async def body(client: LendingClient, _: Config) -> None:
+    async def pause_lending(client: LendingClient, _: Config) -> None:
         reply = await client.pause_lending(PauseLendingRequest(cluster, reason))
-        _say_changed(reply.clusters, "paused", output)
+        _print_changed_lending(reply.clusters, "paused", output)
 
-    with_lending(context, body)
+    run_with_lending_client(context, pause_lending)
 
 
 @app.command(epilog="Examples:  spillway lending resume own-1  ·  spillway lending resume")
 def resume(context: typer.Context, cluster: OwnerOrAll = "", output: Output = Format.table) -> None:
     """Lend again what was paused."""
 
-    async def body(client: LendingClient, _: Config) -> None:
+    async def resume_lending(client: LendingClient, _: Config) -> None:
         reply = await client.resume_lending(ResumeLendingRequest(cluster))
-        _say_changed(reply.clusters, "resumed", output)
+        _print_changed_lending(reply.clusters, "resumed", output)
 
-    with_lending(context, body)
+    run_with_lending_client(context, resume_lending)
 
 
 @app.command(
@@ -168,19 +172,19 @@ def withdraw(
 ) -> None:
     """Recall all that a cluster has lent, then forget what it declared; `spillway lent` shows what is away still."""
 
-    async def body(client: LendingClient, _: Config) -> None:
+    async def withdraw_lending(client: LendingClient, _: Config) -> None:
         reply = await client.withdraw_lending(WithdrawLendingRequest(cluster, reason))
-        _say_changed(reply.clusters, "being withdrawn", output)
+        _print_changed_lending(reply.clusters, "being withdrawn", output)
         if wait:
-            await until_withdrawn(client, cluster, timeout, say_waits())
-            say(f"{cluster}: lending is withdrawn; none of its nodes is lent")
+            await wait_until_withdrawn(client, cluster, timeout, make_waiting_printer())
+            print_message(f"{cluster}: lending is withdrawn; none of its nodes is lent")
         else:
-            say("`lending list` shows the cluster until its last node is back; --wait waits for it")
+            print_message("`lending list` shows the cluster until its last node is back; --wait waits for it")
 
-    with_lending(context, body)
+    run_with_lending_client(context, withdraw_lending)
 
 
-async def _declare(client: LendingClient, request: DeclareLendingRequest, where: str) -> ClusterLending:
+async def _declare_naming_place(client: LendingClient, request: DeclareLendingRequest, where: str) -> ClusterLending:
     try:
         return (await client.declare_lending(request)).clusters[0]
     except RequestError as error:
@@ -189,16 +193,16 @@ async def _declare(client: LendingClient, request: DeclareLendingRequest, where:
         raise error.with_text(f"{where}: {error.text}") from None
 
 
-async def _listed(client: LendingClient, cluster: str) -> Sequence[ClusterLending]:
+async def _read_lending(client: LendingClient, cluster: str) -> Sequence[ClusterLending]:
     reply = await client.list_lending(ListLendingRequest(cluster))
     if reply.stale:
-        say(STALE)
+        print_message(STALE)
     return reply.clusters
 
 
-def _recovered(clusters: Sequence[ClusterLending]) -> str:
+def _lending_totals_text(clusters: Sequence[ClusterLending]) -> str:
     """Returns the totals of all clusters: cores that run others' work, and lent nodes of all nodes."""
-    cores = amount("cpu", sum(one.cores_lent_milli for one in clusters))
+    cores = resource_amount_text("cpu", sum(one.cores_lent_milli for one in clusters))
     lent, nodes = (
         sum(count) for count in ([one.nodes_lent for one in clusters], [max(one.nodes, 0) for one in clusters])
     )
@@ -208,47 +212,47 @@ def _recovered(clusters: Sequence[ClusterLending]) -> str:
     return f"{text}; {checking} checked before they are lent" if checking else text
 
 
-def _say_changed(clusters: Sequence[ClusterLending], word: str, output: Format) -> None:
-    _show(clusters, output)
+def _print_changed_lending(clusters: Sequence[ClusterLending], word: str, output: Format) -> None:
+    _print_lending(clusters, output)
     for one in clusters:
-        say(f"{one.cluster}: {word if one.changed else f'is {word} already'}")
+        print_message(f"{one.cluster}: {word if one.changed else f'is {word} already'}")
 
 
-def _show(clusters: Sequence[ClusterLending], output: Format) -> None:
+def _print_lending(clusters: Sequence[ClusterLending], output: Format) -> None:
     for one in clusters:
         for warning in one.warnings:
-            say(f"warning: {one.cluster}: {warning}")
+            print_message(f"warning: {one.cluster}: {warning}")
     if output is not Format.table:
-        print_machine(clusters, output)
+        print_for_machines(clusters, output)
         return
     rows = [
         (
             one.cluster,
             one.pool,
-            _state(one),
+            _lending_state(one),
             ", ".join(rule.name for rule in one.rules),
             one.nodes if one.nodes >= 0 else "",
             one.nodes_checking,
             one.nodes_lent,
             one.nodes_recalled,
-            amount("cpu", one.cores_lent_milli),
+            resource_amount_text("cpu", one.cores_lent_milli),
         )
         for one in clusters
     ]
     numbers = ("NODES", "CHECKED", "LENT", "RECALLED", "CPU LENT")
-    console().print(table(("CLUSTER", "POOL", "STATE", "RULES", *numbers), rows, right=numbers))
+    stdout_console().print(make_table(("CLUSTER", "POOL", "STATE", "RULES", *numbers), rows, right=numbers))
 
 
-def _state(one: ClusterLending) -> str:
+def _lending_state(one: ClusterLending) -> str:
     return "withdrawing" if one.withdrawing else "paused" if one.paused else "lending"
 
 
-def _rules(one: ClusterLending) -> object:
+def _rules_table(one: ClusterLending) -> object:
     heads = ("RULE", "NODES", "CLASS", "SHARE", "RESERVE", "IDLE FOR", "COST PER HOUR")
     rows = [
         (
             rule.name,
-            _meant(rule),
+            _selected_nodes_text(rule),
             rule.supply_class,
             f"{rule.share_percent} %",
             rule.reserve_nodes,
@@ -257,28 +261,28 @@ def _rules(one: ClusterLending) -> object:
         )
         for rule in one.rules
     ]
-    return table(heads, rows, right=("SHARE", "RESERVE", "IDLE FOR", "COST PER HOUR"))
+    return make_table(heads, rows, right=("SHARE", "RESERVE", "IDLE FOR", "COST PER HOUR"))
 
 
-def _meant(rule: LendingRule) -> str:
-    return ", ".join(_requirement(requirement) for requirement in rule.nodes) or "all"
+def _selected_nodes_text(rule: LendingRule) -> str:
+    return ", ".join(_requirement_text(requirement) for requirement in rule.nodes) or "all"
 
 
-def _requirement(one: Requirement) -> str:
+def _requirement_text(one: Requirement) -> str:
     if one.operator == "In":
         return f"{one.key}={','.join(one.values)}"
     return " ".join(part for part in (one.key, one.operator, ",".join(one.values)) if part)
 
 
-def _numbers(one: ClusterLending) -> str:
+def _lending_numbers_text(one: ClusterLending) -> str:
     bound = (
         f"at most {counted_noun(one.recalls_per_minute, 'recall')} a minute" if one.recalls_per_minute else "no bound"
     )
     lent = counted_noun(one.nodes_lent, "node")
     parts = (
-        f"{one.cluster} lends to {one.pool}: {_state(one)}",
+        f"{one.cluster} lends to {one.pool}: {_lending_state(one)}",
         f"{lent} lent, {one.nodes_recalled} recalled, {one.nodes_checking} being checked",
         f"grace {one.grace_seconds} s, cooldown {one.cooldown_seconds} s, {bound}",
-        f"by {one.by or 'nobody named'} {when(one.declared_ms)}{f': {one.reason}' if one.reason else ''}",
+        f"by {one.by or 'nobody named'} {wall_time_text(one.declared_ms)}{f': {one.reason}' if one.reason else ''}",
     )
     return "; ".join(parts)

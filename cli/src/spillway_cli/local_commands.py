@@ -13,11 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
-from spillway_cli.config import ADDRESSES_FILE, addresses_file, addresses_in
-from spillway_cli.exits import CommandFailed, guarded, say
+from spillway_cli.config import ADDRESSES_FILE, addresses_file, read_addresses
+from spillway_cli.exits import CommandFailed, exiting_on_error, print_message
 from spillway_cli.fitting_table import Table
 from spillway_cli.options import Format, Output
-from spillway_cli.output import console, duration, print_machine, table
+from spillway_cli.output import duration_text, make_table, print_for_machines, stdout_console
 
 app = typer.Typer()
 
@@ -51,41 +51,44 @@ def up(
     folder: Folder = RUN_FOLDER,
 ) -> None:
     """Start Kafka, Redis, the services and member clusters on this machine, and wait until they are ready."""
-    with guarded(), _failures():
-        stack = _stack(folder, members=members.value, instances=instances)
-        with ended_when_interrupted(stack):
+    with exiting_on_error(), _failing_on_runtime_error():
+        stack = _make_stack(folder, members=members.value, instances=instances)
+        with stopping_stack_when_interrupted(stack):
             addresses = stack.start()
+        command = own_command_name()
         typer.echo(f"planners     {', '.join(addresses.planners)}")
         typer.echo(f"Kafka        {addresses.kafka}")
         typer.echo(f"credentials  {addresses.credentials}")
-        typer.echo(f"next         {own_name()} cluster join own-1 --credential own-1 --tier own; {own_name()} status")
+        typer.echo(f"next         {command} cluster join own-1 --credential own-1 --tier own; {command} status")
 
 
 @app.command()
 def down(folder: Folder = RUN_FOLDER) -> None:
     """Stop what `spillway up` started. Data and logs stay."""
-    with guarded(), _failures():
+    with exiting_on_error(), _failing_on_runtime_error():
         is_there = folder.is_dir()
-        _stack(folder).stop()
+        _make_stack(folder).stop()
     if is_there:
-        say(f"stopped; data and logs stay in {folder}")
+        print_message(f"stopped; data and logs stay in {folder}")
     else:
         above = addresses_file().parent
-        where = f"; `{own_name()} down --folder {above}` stops that of this checkout" if above != RUN_FOLDER else ""
-        say(f"nothing was started in {folder}{where}")
+        where = (
+            f"; `{own_command_name()} down --folder {above}` stops that of this checkout" if above != RUN_FOLDER else ""
+        )
+        print_message(f"nothing was started in {folder}{where}")
 
 
 @app.command()
 def processes(folder: Folder = RUN_FOLDER, output: Output = Format.table) -> None:
     """Show the processes that `spillway up` started, and where their logs are."""
-    with guarded(), _failures():
-        found = processes_of(folder)
+    with exiting_on_error(), _failing_on_runtime_error():
+        found = read_processes(folder)
         if output is not Format.table:
-            print_machine(found, output)
+            print_for_machines(found, output)
         elif found:
-            console().print(processes_table(found))
+            stdout_console().print(processes_table(found))
         else:
-            say("nothing was started here: `spillway up` starts the services")
+            print_message("nothing was started here: `spillway up` starts the services")
 
 
 @app.command(epilog="Examples:  spillway demo  ·  spillway demo --members kube  ·  spillway demo --bus memory")
@@ -100,15 +103,15 @@ def demo(
     / "demo",
 ) -> None:
     """Tell the main story and verify it from the members' own APIs: clusters report, a release is split own-first."""
-    with guarded(), _failures():
+    with exiting_on_error(), _failing_on_runtime_error():
         began = time.monotonic()
 
-        def tell(line: str) -> None:
+        def print_with_elapsed_seconds(line: str) -> None:
             typer.echo(f"{time.monotonic() - began:7.1f} s  {line}")
 
         try:
-            checks = _local("demo").run_demo(bus.value, members.value, folder, tell)
-        except _local("tools").MissingTool as error:
+            checks = _import_local_module("demo").run_demo(bus.value, members.value, folder, print_with_elapsed_seconds)
+        except _import_local_module("tools").MissingTool as error:
             raise CommandFailed(f"{error}\nwithout it: make demo BUS=memory, everything in one process") from error
         typer.echo(f"\nVerified from the members' own APIs ({members.value} members, bus {bus.value}):")
         for check in checks:
@@ -116,7 +119,7 @@ def demo(
         typer.echo(f"{len(checks)} checks hold; {time.monotonic() - began:.1f} s in all.")
 
 
-def processes_of(folder: Path) -> list[dict[str, Any]]:
+def read_processes(folder: Path) -> list[dict[str, Any]]:
     """Returns the processes of a run folder; none if nothing was ever started there.
 
     state: the state that supervisord reports.
@@ -124,8 +127,8 @@ def processes_of(folder: Path) -> list[dict[str, Any]]:
     """
     if not folder.is_dir():
         return []
-    statuses = _stack(folder).status()
-    answers = _answers(folder, [status.name for status in statuses if status.pid])
+    statuses = _make_stack(folder).status()
+    answers = _health_answer_by_process(folder, [status.name for status in statuses if status.pid])
     return [
         {
             "name": status.name,
@@ -140,14 +143,16 @@ def processes_of(folder: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _answers(folder: Path, names: Sequence[str]) -> dict[str, str]:
+def _health_answer_by_process(folder: Path, names: Sequence[str]) -> dict[str, str]:
     """Returns for each process "ready", or why it is not."""
-    from spillway_cli.doctor.pages import read_ready
+    from spillway_cli.doctor.pages import read_readiness_text
 
-    place_by_name = dict(entry.split("=", 1) for entry in addresses_in(folder / ADDRESSES_FILE.name).get("health", ()))
+    place_by_name = dict(
+        entry.split("=", 1) for entry in read_addresses(folder / ADDRESSES_FILE.name).get("health", ())
+    )
     asked = [name for name in names if name in place_by_name]
     with ThreadPoolExecutor(max_workers=max(1, len(asked))) as threads:
-        told = threads.map(lambda name: read_ready(place_by_name[name], ANSWER_SECONDS), asked)
+        told = threads.map(lambda name: read_readiness_text(place_by_name[name], ANSWER_SECONDS), asked)
         return dict(zip(asked, told, strict=True))
 
 
@@ -158,16 +163,16 @@ def processes_table(found: Sequence[dict[str, Any]]) -> Table:
             each["state"],
             each["answers"],
             each["pid"] or "",
-            duration(int(1000 * each["uptime_seconds"])) if each["pid"] else "",
+            duration_text(int(1000 * each["uptime_seconds"])) if each["pid"] else "",
             each["log"],
             each["problem"],
         )
         for each in found
     ]
-    return table(("PROCESS", "STATE", "ANSWERS", "PID", "UP", "LOG", ""), rows, right=("PID", "UP"))
+    return make_table(("PROCESS", "STATE", "ANSWERS", "PID", "UP", "LOG", ""), rows, right=("PID", "UP"))
 
 
-def own_name() -> str:
+def own_command_name() -> str:
     """Returns how users can call this command here: a relative path, as in a checkout, its name, or its full path."""
     called_as, here = Path(sys.argv[0]).absolute(), Path.cwd()
     if called_as.is_relative_to(here):
@@ -176,31 +181,33 @@ def own_name() -> str:
 
 
 @contextmanager
-def ended_when_interrupted(stack: Any) -> Iterator[None]:
+def stopping_stack_when_interrupted(stack: Any) -> Iterator[None]:
     """Stops what was started if Ctrl-C comes during the start. What ran before is left as it is."""
     ran_before = bool(stack.status())
     try:
         yield
     except KeyboardInterrupt:
         if ran_before:
-            say(f"interrupted; processes that ran before go on: `{own_name()} down` stops them")
+            print_message(f"interrupted; processes that ran before go on: `{own_command_name()} down` stops them")
         else:
-            say(ENDING)
+            print_message(ENDING)
             try:
                 stack.stop()
             except KeyboardInterrupt:
                 # Without a terminal two signals come at once: to the whole group, and again from `uv run`.
                 stack.stop_without_waiting()
-                say("interrupted again: the processes are being stopped, and this command does not wait for them")
+                print_message(
+                    "interrupted again: the processes are being stopped, and this command does not wait for them"
+                )
         raise
 
 
-def _stack(folder: Path, **options: Any) -> Any:
-    stack = _local("stack")
-    return stack.Stack(stack.StackOptions(folder=folder, **options), say)
+def _make_stack(folder: Path, **options: Any) -> Any:
+    stack = _import_local_module("stack")
+    return stack.Stack(stack.StackOptions(folder=folder, **options), print_message)
 
 
-def _local(module: str) -> Any:
+def _import_local_module(module: str) -> Any:
     """Imports a module of spillway_local only when it is needed, because it imports much."""
     try:
         return importlib.import_module(f"spillway_local.{module}")
@@ -209,7 +216,7 @@ def _local(module: str) -> Any:
 
 
 @contextmanager
-def _failures() -> Iterator[None]:
+def _failing_on_runtime_error() -> Iterator[None]:
     """Turns RuntimeErrors of spillway_local into CommandFailed, because their texts are written for users."""
     try:
         yield

@@ -15,11 +15,11 @@ from spillway.bus import Bus, BusUnavailable, Position, Record, has_reached_ends
 from spillway.events import CapacityChanged, CapacityReported, DeadLettered, DecisionRecorded, Event
 from spillway.packed import NotPacked, unpack_text
 from spillway.settings import OperatorError, settings_from_environment
-from spillway_cli.config import Config, what_helps
-from spillway_cli.exits import bad_input, finish, say
+from spillway_cli.config import Config, unreachable_hint
+from spillway_cli.exits import bad_input_error, print_message, run_or_exit
 from spillway_cli.naming import check_kafka_named
 from spillway_cli.options import Format, Output, config_of
-from spillway_cli.output import console, plain_of, print_machine
+from spillway_cli.output import plain_value_of, print_for_machines, stdout_console
 
 app = typer.Typer()
 
@@ -50,14 +50,16 @@ def events(
 ) -> None:
     """Tail a topic of the log, decoded: a line a record, or one JSON document a line. From now on, or --from-start."""
 
-    async def work() -> None:
+    async def print_topic_records() -> None:
         config = config_of(context).config
-        wanted, count = _topic(topic), 0
+        wanted, count = _topic_named(topic), 0
         async with open_bus(config) as bus, bus.follow([wanted], None if from_start else {}) as feed:
             ends = await feed.ends()
             if not from_start:
                 until = "until Ctrl-C" if follow else "and so nothing"
-                say(f"{wanted.name} from now on, {until}; --from-start also shows the records already in the log")
+                print_message(
+                    f"{wanted.name} from now on, {until}; --from-start also shows the records already in the log"
+                )
             async for batch in feed:
                 for record in batch.records:
                     if key in ("", record.key):
@@ -68,7 +70,7 @@ def events(
                 if not follow and has_reached_ends(batch.positions, ends):
                     return
 
-    finish(work())
+    run_or_exit(print_topic_records())
 
 
 @app.command(epilog="Example:  spillway topics --fleet-name shop")
@@ -87,13 +89,13 @@ def topics(
 ) -> None:
     """Create the topics that are missing, say what differs, and form the fleet. May be run any number of times."""
 
-    async def work() -> None:
+    async def create_topics_and_fleet() -> None:
         from spillway.kafka.access import LetNotIn, load_kafka_access
         from spillway.kafka.settings import KafkaSettings
         from spillway.kafka.topics import TopicSettings, ensure_topics
 
         if replication_factor == 0:
-            raise bad_input("--replication-factor 0: expected a number of copies, or -1")
+            raise bad_input_error("--replication-factor 0: expected a number of copies, or -1")
         resolved = config_of(context)
         config = resolved.config
         check_kafka_named(resolved)
@@ -105,7 +107,11 @@ def topics(
             replication_factor=replication_factor,
         )
         try:
-            typer.echo(await ensure_topics(load_kafka_access(config.kafka, kafka.security), settings, fleet_name, say))
+            typer.echo(
+                await ensure_topics(
+                    load_kafka_access(config.kafka, kafka.security), settings, fleet_name, print_message
+                )
+            )
         except TimeoutError:
             raise BusUnavailable(f"Kafka at {config.kafka}: not done within {settings.ensure_seconds:g} s") from None
         except LetNotIn as error:
@@ -115,7 +121,7 @@ def topics(
                 raise BusUnavailable(f"Kafka at {config.kafka}: {error}") from error
             raise
 
-    finish(work())
+    run_or_exit(create_topics_and_fleet())
 
 
 def open_bus(config: Config) -> Any:
@@ -126,7 +132,7 @@ def open_bus(config: Config) -> Any:
     from spillway.kafka.bus import KafkaBus, KafkaSettings
 
     bus = KafkaBus(kafka_settings(KafkaSettings, config), config.fleet, "cli")
-    return _ReadOnly(bus, f"Kafka at {config.kafka} not reachable", what_helps(config, "kafka"))
+    return _ReadOnly(bus, f"Kafka at {config.kafka} not reachable", unreachable_hint(config, "kafka"))
 
 
 class _ReadOnly:
@@ -137,7 +143,7 @@ class _ReadOnly:
         self._unreachable, self._hint = unreachable, hint
 
     async def __aenter__(self) -> Bus:
-        self._bus.publish = _say_unreadable
+        self._bus.publish = _print_unreadable_records
         try:
             opened: Bus = await self._bus.__aenter__()
         except OperatorError:
@@ -150,11 +156,11 @@ class _ReadOnly:
         await self._bus.__aexit__(*ended)
 
 
-async def _say_unreadable(*letters: Event | Tombstone) -> tuple[Position, ...]:
+async def _print_unreadable_records(*letters: Event | Tombstone) -> tuple[Position, ...]:
     for letter in letters:
         if isinstance(letter, DeadLettered):
             more = f" (and {letter.left_out} more like it)" if letter.left_out else ""
-            say(f"{letter.topic} {letter.partition}@{letter.offset}: cannot be read: {letter.reason}{more}")
+            print_message(f"{letter.topic} {letter.partition}@{letter.offset}: cannot be read: {letter.reason}{more}")
     return ()
 
 
@@ -166,20 +172,20 @@ def kafka_settings(kind: Callable[..., Any], config: Config) -> Any:
     return settings_from_environment(kind, variables, KAFKA_PREFIX)  # type: ignore[arg-type]
 
 
-def _topic(name: str) -> Topic:
+def _topic_named(name: str) -> Topic:
     for candidate in (name, f"spillway.{name}", f"spillway.{name}.v1"):
         if candidate in TOPIC_BY_NAME:
             return TOPIC_BY_NAME[candidate]
-    raise bad_input(f"topic {name!r}: expected one of {_SHORT_NAMES}")
+    raise bad_input_error(f"topic {name!r}: expected one of {_SHORT_NAMES}")
 
 
 def _print_record(record: Record, output: Format) -> None:
     kind = type(record.event).__name__ if record.event else "Tombstone"
-    content = _content(record.event)
+    content = _event_fields(record.event)
     if output is Format.table:
-        fields = "  ".join(f"{name}={_short(value)}" for name, value in content.items())
+        fields = "  ".join(f"{name}={_shortened_value(value)}" for name, value in content.items())
         place = f"{record.partition}@{record.offset}"
-        console().print(f"{place:<10} {record.key}  {kind}  {fields}".rstrip(), soft_wrap=True)
+        stdout_console().print(f"{place:<10} {record.key}  {kind}  {fields}".rstrip(), soft_wrap=True)
         return
     document = {
         "topic": record.topic,
@@ -189,32 +195,32 @@ def _print_record(record: Record, output: Format) -> None:
         "type": kind,
         "event": content if record.event else None,
     }
-    print_machine(document, output, one_line=True)
+    print_for_machines(document, output, one_line=True)
 
 
-def _content(event: Event | None) -> dict[str, Any]:
+def _event_fields(event: Event | None) -> dict[str, Any]:
     """Returns the fields of an event for output. Packed columns of nodes become a list of nodes."""
     if event is None:
         return {}
     if isinstance(event, CapacityReported | CapacityChanged):
         nodes = columns.rows_of(wire.unpack_columns(event.columns))
-        rest: dict[str, Any] = plain_of(dataclasses.replace(event, columns=b""))
+        rest: dict[str, Any] = plain_value_of(dataclasses.replace(event, columns=b""))
         del rest["columns"]
-        return rest | {"nodes": plain_of(nodes)}
+        return rest | {"nodes": plain_value_of(nodes)}
     if isinstance(event, DecisionRecorded):
-        event = dataclasses.replace(event, division=_unpacked(event.division))
-    content: dict[str, Any] = plain_of(event)
+        event = dataclasses.replace(event, division=_unpacked_division(event.division))
+    content: dict[str, Any] = plain_value_of(event)
     return content
 
 
-def _unpacked(data: bytes) -> bytes:
+def _unpacked_division(data: bytes) -> bytes:
     try:
         return unpack_text(data)
     except NotPacked:
         return data
 
 
-def _short(value: Any) -> str:
+def _shortened_value(value: Any) -> str:
     """Returns a field's value for a line. A list of nodes is shown as their number."""
     if isinstance(value, list) and value and isinstance(value[0], dict) and "allocatable" in value[0]:
         return f"{len(value)} nodes"

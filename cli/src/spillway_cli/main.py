@@ -21,7 +21,7 @@ class _Command(ByName):
         super().__init__(table=COMMANDS, **rest)
 
     def make_context(self, *args: Any, **named: Any) -> Any:
-        with _value_named():
+        with _naming_bad_value():
             return super().make_context(*args, **named)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -31,12 +31,12 @@ class _Command(ByName):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with _value_named():
+        with _naming_bad_value():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _value_named() -> Iterator[None]:
+def _naming_bad_value() -> Iterator[None]:
     try:
         yield
     except typer.BadParameter as error:
@@ -61,14 +61,14 @@ app = typer.Typer(
 )
 
 
-def _version(is_asked: bool) -> None:
+def _print_version_and_exit(is_asked: bool) -> None:
     if is_asked:
         typer.echo(VERSION)
         raise typer.Exit
 
 
 @app.callback()
-def connection(  # noqa: PLR0913 - the options of a command are its parameters
+def read_connection_flags(  # noqa: PLR0913 - the options of a command are its parameters
     context: typer.Context,
     *,
     endpoint: Annotated[
@@ -95,7 +95,7 @@ def connection(  # noqa: PLR0913 - the options of a command are its parameters
         float | None, typer.Option(help="Seconds that one call may take.", min=0.1, show_default=False)
     ] = None,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_print_version_and_exit, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Flags win over SPILLWAY_* variables, these over the config file; `spillway config` shows which won."""
@@ -114,7 +114,7 @@ def connection(  # noqa: PLR0913 - the options of a command are its parameters
 
 def main() -> None:
     try:
-        with exits.guarded():
+        with exits.exiting_on_error():
             app()
     except typer.Exit as ended:
         sys.exit(ended.exit_code)

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from spillway.yaml_text import BoundedLoader
-from spillway_cli.exits import bad_input
+from spillway_cli.exits import bad_input_error
 
 BYTES_MAX = 16 * 2**20
 """The most bytes of all manifests together, which is gRPC's limit.
@@ -32,7 +32,7 @@ class _Loader(BoundedLoader):
     """A YAML loader that refuses a repeated key, as Kubernetes does."""
 
 
-def _mapping_once(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
+def _construct_unique_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[str] = set()
     for key, _ in node.value:
         if key.value in seen and isinstance(key, yaml.ScalarNode) and key.value != "<<":
@@ -42,108 +42,108 @@ def _mapping_once(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     return dict(loader.construct_pairs(node, deep=True))
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_once)
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_unique_mapping)
 
 
 def read_documents(files: Sequence[str]) -> tuple[Document, ...]:
     """Returns every object of the files, in order; "-" is stdin. An error names the file and the document."""
-    documents = tuple(document for file in files for document in _documents(file))
+    documents = tuple(document for file in files for document in _read_documents_of_file(file))
     if not documents:
-        raise bad_input(f"{', '.join(files)}: no object in the file: expected a Kubernetes manifest")
+        raise bad_input_error(f"{', '.join(files)}: no object in the file: expected a Kubernetes manifest")
     return documents
 
 
-def workload_of(documents: Sequence[Document]) -> tuple[str, str]:
+def name_of_only_workload(documents: Sequence[Document]) -> tuple[str, str]:
     """Returns (namespace, name) of the only workload among the documents; the namespace is "" if it names none."""
     others = {"ConfigMap", "Service", "PlacementPolicy", "PropagationPolicy", "Secret"}
     found = [(document, json.loads(document.text)) for document in documents]
     workloads = [(document, value) for document, value in found if value["kind"] not in others]
     if not workloads:
-        raise bad_input(f"{documents[0].where}: no workload: expected a Deployment, StatefulSet or Job")
+        raise bad_input_error(f"{documents[0].where}: no workload: expected a Deployment, StatefulSet or Job")
     if len(workloads) > 1:
-        names = ", ".join(f"{value['kind']} {_name(value)} ({document.where})" for document, value in workloads)
-        raise bad_input(f"{len(workloads)} workloads: {names}: expected one")
+        names = ", ".join(f"{value['kind']} {_object_name(value)} ({document.where})" for document, value in workloads)
+        raise bad_input_error(f"{len(workloads)} workloads: {names}: expected one")
     metadata = workloads[0][1]["metadata"]
     return str(metadata.get("namespace") or ""), str(metadata["name"])
 
 
-def with_namespace(documents: Sequence[Document], given: str | None, otherwise: str) -> tuple[Document, ...]:
+def documents_with_namespace(documents: Sequence[Document], given: str | None, otherwise: str) -> tuple[Document, ...]:
     """Returns the documents, each with a namespace: its own, else `given`, else `otherwise`.
 
     given: the namespace of a flag. As with kubectl, a document must not contradict it.
     """
-    return tuple(_in_namespace(document, given, otherwise) for document in documents)
+    return tuple(_document_in_namespace(document, given, otherwise) for document in documents)
 
 
-def place_names(text: str, documents: Sequence[Document]) -> str:
+def text_with_places(text: str, documents: Sequence[Document]) -> str:
     """Returns the planner's text with each `manifests[2]` replaced by the file and document that the user knows."""
 
-    def where(match: re.Match[str]) -> str:
+    def place_of_manifest(match: re.Match[str]) -> str:
         index = int(match.group(1))
         return documents[index].where if index < len(documents) else match.group(0)
 
-    return re.sub(r"manifests\[(\d+)\]", where, text)
+    return re.sub(r"manifests\[(\d+)\]", place_of_manifest, text)
 
 
-def read_values(files: Sequence[str]) -> Iterator[tuple[Any, str]]:
+def read_yaml_values(files: Sequence[str]) -> Iterator[tuple[Any, str]]:
     """Yields every non-empty YAML document of the files with its place; "-" is stdin."""
     for file in files:
         shown = "stdin" if file == "-" else file
-        values = _values(file, shown)
+        values = _read_yaml_values_of_file(file, shown)
         for index, value in enumerate(values):
             yield value, shown if len(values) == 1 else f"{shown} (document {index + 1})"
 
 
-def _documents(file: str) -> Iterator[Document]:
-    for value, where in read_values((file,)):
+def _read_documents_of_file(file: str) -> Iterator[Document]:
+    for value, where in read_yaml_values((file,)):
         items = value.get("items") if isinstance(value, dict) and value.get("kind") == "List" else None
         for number, entry in enumerate(items if isinstance(items, list) else [value]):
-            yield _document(entry, where if items is None else f"{where}, item {number + 1}")
+            yield _document_of_value(entry, where if items is None else f"{where}, item {number + 1}")
 
 
-def _values(file: str, shown: str) -> list[Any]:
+def _read_yaml_values_of_file(file: str, shown: str) -> list[Any]:
     try:
-        data = sys.stdin.buffer.read(BYTES_MAX + 1) if file == "-" else _read(Path(file))
+        data = sys.stdin.buffer.read(BYTES_MAX + 1) if file == "-" else _read_bounded_bytes(Path(file))
     except OSError as error:
-        raise bad_input(f"{shown}: {(error.strerror or str(error)).lower()}") from None
+        raise bad_input_error(f"{shown}: {(error.strerror or str(error)).lower()}") from None
     if len(data) > BYTES_MAX:
-        raise bad_input(f"{shown}: {len(data)} bytes: expected at most {BYTES_MAX}")
+        raise bad_input_error(f"{shown}: {len(data)} bytes: expected at most {BYTES_MAX}")
     try:
         return [value for value in yaml.load_all(data.decode(), Loader=_Loader) if value is not None]
     except UnicodeDecodeError as error:
-        raise bad_input(f"{shown}: not UTF-8 text: {error}") from None
+        raise bad_input_error(f"{shown}: not UTF-8 text: {error}") from None
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        raise bad_input(f"{shown}: not YAML: {_one_line(error)}") from None
+        raise bad_input_error(f"{shown}: not YAML: {_yaml_error_text(error)}") from None
 
 
-def _read(path: Path) -> bytes:
+def _read_bounded_bytes(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(BYTES_MAX + 1)
 
 
-def _document(value: Any, where: str) -> Document:
+def _document_of_value(value: Any, where: str) -> Document:
     if not isinstance(value, dict):
-        raise bad_input(f"{where}: {_cut(value)}: expected a Kubernetes object")
+        raise bad_input_error(f"{where}: {_shortened_repr(value)}: expected a Kubernetes object")
     for field in ("apiVersion", "kind"):
         if not isinstance(value.get(field), str) or not value[field]:
-            raise bad_input(f"{where}: {field}: {_cut(value.get(field))}: expected text")
+            raise bad_input_error(f"{where}: {field}: {_shortened_repr(value.get(field))}: expected text")
     _check_metadata(value, where)
-    return Document(as_json(value, where), where)
+    return Document(bounded_json_text(value, where), where)
 
 
 def _check_metadata(value: dict[str, Any], where: str) -> None:
     metadata, what = value.get("metadata"), f"{where}: {value['kind']}"
     if metadata is not None and not isinstance(metadata, dict):
-        raise bad_input(f"{what}: metadata: {_cut(metadata)}: expected an object with a name")
+        raise bad_input_error(f"{what}: metadata: {_shortened_repr(metadata)}: expected an object with a name")
     for field in ("name", "namespace"):
         given = (metadata or {}).get(field)
         if given is not None and not isinstance(given, str):
-            raise bad_input(f"{what}: metadata.{field}: {_cut(given)}: expected text")
+            raise bad_input_error(f"{what}: metadata.{field}: {_shortened_repr(given)}: expected text")
     if value["kind"] != "PlacementPolicy" and not (metadata or {}).get("name"):
-        raise bad_input(f"{what}: metadata.name: not set: expected the object's name")
+        raise bad_input_error(f"{what}: metadata.name: not set: expected the object's name")
 
 
-def as_json(value: Any, where: str) -> str:
+def bounded_json_text(value: Any, where: str) -> str:
     """Returns a value as JSON of bounded size. Without the bound, YAML aliases could expand beyond all memory."""
     parts, size = [], 0
     try:
@@ -151,33 +151,33 @@ def as_json(value: Any, where: str) -> str:
             parts.append(part)
             size += len(part)
             if size > BYTES_MAX:
-                raise bad_input(f"{where}: more than {BYTES_MAX} bytes as JSON")
+                raise bad_input_error(f"{where}: more than {BYTES_MAX} bytes as JSON")
     except (TypeError, ValueError, RecursionError) as error:
-        raise bad_input(f"{where}: cannot be written as JSON: {error}") from None
+        raise bad_input_error(f"{where}: cannot be written as JSON: {error}") from None
     return "".join(parts)
 
 
-def _in_namespace(document: Document, given: str | None, otherwise: str) -> Document:
+def _document_in_namespace(document: Document, given: str | None, otherwise: str) -> Document:
     value = json.loads(document.text)
     own = (value.get("metadata") or {}).get("namespace")
     if own and given and own != given:
-        what = f"{document.where}: {value['kind']} {_name(value)}: metadata.namespace: {own!r}"
-        raise bad_input(f"{what}: expected the namespace of --namespace, {given!r}, or no namespace")
+        what = f"{document.where}: {value['kind']} {_object_name(value)}: metadata.namespace: {own!r}"
+        raise bad_input_error(f"{what}: expected the namespace of --namespace, {given!r}, or no namespace")
     if value["kind"] == "PlacementPolicy" or own:
         return document
     value["metadata"]["namespace"] = given or otherwise
     return Document(json.dumps(value), document.where)
 
 
-def _name(value: dict[str, Any]) -> str:
+def _object_name(value: dict[str, Any]) -> str:
     return str((value.get("metadata") or {}).get("name") or "")
 
 
-def _one_line(error: Exception) -> str:
+def _yaml_error_text(error: Exception) -> str:
     return re.sub(r"\s+", " ", str(error)).replace('in "<unicode string>", ', "at ")[:300]
 
 
-def _cut(value: object) -> str:
+def _shortened_repr(value: object) -> str:
     shown = repr(value)
     return shown if len(shown) <= 80 else shown[:80] + "…"
 
@@ -198,7 +198,7 @@ class ShortForm:
     own_first: bool | None
 
 
-def written_out(short: ShortForm) -> tuple[Document, ...]:
+def documents_of_short_form(short: ShortForm) -> tuple[Document, ...]:
     """Returns the Deployment, and the policy if --own-first or --any-order is given."""
     requests = {name: amount for name, amount in (("cpu", short.cpu), ("memory", short.memory)) if amount}
     labels = {"app.kubernetes.io/name": short.name}

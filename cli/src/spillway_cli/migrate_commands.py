@@ -8,12 +8,12 @@ from spillway import api
 from spillway.rpc.client import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.elsewhere import workload_named
-from spillway_cli.exits import say, say_waits
+from spillway_cli.elsewhere import workload_namespace_hint
+from spillway_cli.exits import make_waiting_printer, print_message
 from spillway_cli.options import Format, Namespace, Output, Timeout, Wait
-from spillway_cli.output import console, print_machine
-from spillway_cli.session import with_planner
-from spillway_cli.waiting import until_moved
+from spillway_cli.output import print_for_machines, stdout_console
+from spillway_cli.session import run_with_planner_client
+from spillway_cli.waiting import wait_until_moved
 
 app = typer.Typer()
 
@@ -41,23 +41,23 @@ def workload(  # noqa: PLR0913 - the options of a command are its parameters
 ) -> None:
     """Move replicas of a workload; each goes once the one that replaces it is available. All or none."""
 
-    async def body(client: PlannerClient, config: Config) -> None:
+    async def migrate_replicas(client: PlannerClient, config: Config) -> None:
         space = namespace or config.namespace
-        async with workload_named(client, space, name):
+        async with workload_namespace_hint(client, space, name):
             reply = await client.migrate(api.MigrateRequest(space, name, to, from_, replicas or 0))
         if not wait:
-            _show(reply, tables.placement(reply), output)
+            _print_answer(reply, tables.render_placement(reply), output)
             return
         if output is Format.table:
-            say(tables.summary(reply).plain)
-        done = await until_moved(client, reply, timeout, say_waits())
-        _show(done, tables.workload(done), output)
+            print_message(tables.placement_summary_line(reply).plain)
+        done = await wait_until_moved(client, reply, timeout, make_waiting_printer())
+        _print_answer(done, tables.render_workload(done), output)
 
-    with_planner(context, body)
+    run_with_planner_client(context, migrate_replicas)
 
 
-def _show(reply: api.PlacementReply | api.WorkloadReply, shown: object, output: Format) -> None:
+def _print_answer(reply: api.PlacementReply | api.WorkloadReply, shown: object, output: Format) -> None:
     if output is Format.table:
-        console().print(shown)
+        stdout_console().print(shown)
     else:
-        print_machine(reply, output)
+        print_for_machines(reply, output)

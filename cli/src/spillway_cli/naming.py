@@ -8,7 +8,7 @@ from typing import Any, Final
 from spillway.rpc.calls import LENDING, PLANNER, SCALING, RpcService
 from spillway.verb_names import READING_VERBS, VERBS
 from spillway_cli.config import ADDRESSES_FILE, PREFIX, Config, ResolvedConfig
-from spillway_cli.exits import bad_input, say
+from spillway_cli.exits import bad_input_error, print_message
 
 PROBE_SECONDS: Final = 2.0
 """The seconds in which a service at a default address must answer with its fleet."""
@@ -20,15 +20,15 @@ FLAG_BY_SETTING: Final = {
 }
 
 
-def unnamed(resolved: ResolvedConfig) -> dict[str, str]:
+def hint_by_unnamed_setting(resolved: ResolvedConfig) -> dict[str, str]:
     """Returns, if no fleet is given, the settings whose address is a default, each with a text on how to set it."""
     if resolved.sources["fleet"] != "default":
         return {}
     defaults = [name for name in FLAG_BY_SETTING if resolved.sources[name] == "default"]
-    return {name: _how_to_name(name, resolved.file) for name in defaults}
+    return {name: _naming_hint(name, resolved.file) for name in defaults}
 
 
-def _how_to_name(setting: str, file: Path) -> str:
+def _naming_hint(setting: str, file: Path) -> str:
     flag, variable = FLAG_BY_SETTING[setting], f"{PREFIX}{setting.upper()}"
     places = f"--fleet ID or {flag} HOST:PORT, {PREFIX}FLEET or {variable}, or a line `fleet` or `{setting}` in {file}"
     return f"name the fleet with {places}; in a folder where `make up` was run, {ADDRESSES_FILE} names it"
@@ -42,15 +42,15 @@ def check_kafka_named(resolved: ResolvedConfig) -> None:
     if resolved.sources["kafka"] == "default":
         places = f"--kafka HOST:PORT, {PREFIX}KAFKA, or a line `kafka` in {resolved.file}"
         where = f"{resolved.config.kafka} is only the default"
-        raise bad_input(f"nothing was done: no Kafka is named, and {where}; name the Kafka with {places}")
+        raise bad_input_error(f"nothing was done: no Kafka is named, and {where}; name the Kafka with {places}")
 
 
-def refuse(who: str, how_to_name: str) -> Exception:
+def change_refused_error(who: str, how_to_name: str) -> Exception:
     """Returns the error that refuses a change. who: a text on the fleet at the default address."""
-    return bad_input(f"nothing was done: no fleet is named, and {who}; {how_to_name}")
+    return bad_input_error(f"nothing was done: no fleet is named, and {who}; {how_to_name}")
 
 
-async def who_answers(setting: str, config: Config) -> tuple[str, bool]:
+async def describe_default_service(setting: str, config: Config) -> tuple[str, bool]:
     """Returns (text on the fleet that answers at a service's default address, True if something answers)."""
     from spillway.rpc.probe import Identity, probe_instance
 
@@ -77,15 +77,15 @@ class OnlyReading:
 
     def __getattr__(self, name: str) -> Any:
         attribute = getattr(self.client, name)
-        return self._asking(name, attribute) if name in VERBS else attribute
+        return self._guarded_call(name, attribute) if name in VERBS else attribute
 
-    def _asking(self, verb: str, ask: Callable[..., Any]) -> Callable[..., Any]:
-        def asked(request: Any, *rest: Any) -> Any:
+    def _guarded_call(self, verb: str, ask: Callable[..., Any]) -> Callable[..., Any]:
+        def call_if_reading(request: Any, *rest: Any) -> Any:
             if verb not in READING_VERBS and not getattr(request, "plan_only", False):
-                raise refuse(self.who, self.how_to_name)
+                raise change_refused_error(self.who, self.how_to_name)
             if not self.said:
                 self.said.append(self.who)
-                say(f"no fleet is named: {self.who}")
+                print_message(f"no fleet is named: {self.who}")
             return ask(request, *rest)
 
-        return asked
+        return call_if_reading

@@ -27,7 +27,7 @@ class WideFormat(StrEnum):
     yaml = "yaml"
 
     @property
-    def machine(self) -> Format | None:
+    def machine_format(self) -> Format | None:
         """Returns the form for machines that was asked for; None for a table."""
         return Format(self.value) if self in (WideFormat.json, WideFormat.yaml) else None
 
@@ -53,12 +53,12 @@ class Flags:
     values: Mapping[str, Any]
     file: Path | None
 
-    def resolve(self) -> "ResolvedConfig":
-        from spillway_cli.config import resolve
+    def resolve_config(self) -> "ResolvedConfig":
+        from spillway_cli.config import resolve_config
 
-        return resolve(self.values, self.file)
+        return resolve_config(self.values, self.file)
 
 
 def config_of(context: typer.Context) -> "ResolvedConfig":
     flags: Flags = context.obj
-    return flags.resolve()
+    return flags.resolve_config()

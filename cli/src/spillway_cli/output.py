@@ -17,7 +17,7 @@ from rich.text import Text
 from spillway.model_basics import Generation
 from spillway_cli.fitting_table import Table
 from spillway_cli.options import Format
-from spillway_cli.terminal_text import harmless, harmless_json, steers
+from spillway_cli.terminal_text import harmless_json, harmless_text, has_terminal_controls
 
 _PIPE_WIDTH = 240
 """The width of a table that does not go to a terminal, so that nothing is cut."""
@@ -33,10 +33,10 @@ class SafeConsole(Console):
         super().print(*shown, crop=crop, **rest)
 
     def render_str(self, text: str, **rest: Any) -> Text:
-        return super().render_str(harmless(text), **rest)
+        return super().render_str(harmless_text(text), **rest)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        if isinstance(renderable, Text) and steers(renderable.plain):
+        if isinstance(renderable, Text) and has_terminal_controls(renderable.plain):
             renderable = _harmless_text(renderable)
         return super().render(renderable, options)
 
@@ -46,14 +46,14 @@ def _harmless_text(text: Text) -> Text:
     made = Text(style=text.style, justify=text.justify, overflow=text.overflow, no_wrap=text.no_wrap, end=text.end)
     borders = sorted({0, len(text), *(edge for span in text.spans for edge in (span.start, span.end))})
     for piece in text.divide(borders[1:-1]):
-        kept = Text(harmless(piece.plain))
+        kept = Text(harmless_text(piece.plain))
         for span in piece.spans:
             kept.stylize(span.style)
         made.append_text(kept)
     return made
 
 
-def console() -> Console:
+def stdout_console() -> Console:
     return SafeConsole(
         file=sys.stdout, width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False, markup=False, emoji=False
     )
@@ -64,17 +64,17 @@ def show_answer(answer: object, output: Format, show_table: Callable[[], None]) 
     if output is Format.table:
         show_table()
     else:
-        print_machine(answer, output)
+        print_for_machines(answer, output)
 
 
-def print_machine(value: object, chosen: Format, one_line: bool = False) -> None:
+def print_for_machines(value: object, chosen: Format, one_line: bool = False) -> None:
     """Prints a value or a list of values as JSON or YAML. one_line: one JSON document a line, for streams."""
-    plain = plain_of(value)
+    plain = plain_value_of(value)
     if chosen is Format.yaml:
         import yaml
 
         text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-        if steers(text):
+        if has_terminal_controls(text):
             text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=False)
         text = ("---\n" if one_line else "") + text
     else:
@@ -83,32 +83,32 @@ def print_machine(value: object, chosen: Format, one_line: bool = False) -> None
     sys.stdout.flush()
 
 
-def plain_of(value: Any) -> Any:
+def plain_value_of(value: Any) -> Any:
     """Returns a value as JSON has it. Pairs of a name and a value become an object, a generation "epoch.sequence"."""
     if isinstance(value, Generation):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         pairs = _pair_fields(type(value))
         return {
-            field.name: _object_of(getattr(value, field.name))
+            field.name: _object_of_pairs(getattr(value, field.name))
             if field.name in pairs
-            else plain_of(getattr(value, field.name))
+            else plain_value_of(getattr(value, field.name))
             for field in dataclasses.fields(value)
         }
     if isinstance(value, bytes):
-        return _decoded(value)
+        return _decoded_bytes(value)
     if isinstance(value, dict):
-        return {str(key): plain_of(entry) for key, entry in value.items()}
+        return {str(key): plain_value_of(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [plain_of(entry) for entry in value]
+        return [plain_value_of(entry) for entry in value]
     return value
 
 
-def _object_of(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
-    return {name: plain_of(entry) for name, entry in pairs}
+def _object_of_pairs(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: plain_value_of(entry) for name, entry in pairs}
 
 
-def _decoded(data: bytes) -> Any:
+def _decoded_bytes(data: bytes) -> Any:
     """Returns a manifest, which is JSON in bytes, as a value; any other bytes as base64."""
     try:
         return json.loads(data)
@@ -130,17 +130,17 @@ def _pair_fields(kind: type) -> frozenset[str]:
     )
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> Table:
+def make_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Iterable[str] = ()) -> Table:
     """Returns a table without lines. right: the columns of numbers."""
     return Table(columns, [[str(cell) for cell in row] for row in rows], frozenset(right))
 
 
-def when(at_ms: int) -> str:
+def wall_time_text(at_ms: int) -> str:
     """Returns a wall time as text for people, in this machine's zone."""
     return datetime.fromtimestamp(at_ms / 1000).astimezone().strftime("on %Y-%m-%d at %H:%M:%S")
 
 
-def duration(milliseconds: int) -> str:
+def duration_text(milliseconds: int) -> str:
     """Returns an age as text for people; −1 is "never"."""
     if milliseconds < 0:
         return "never"
@@ -153,7 +153,7 @@ def duration(milliseconds: int) -> str:
     return f"{seconds / 86_400:.0f}d"
 
 
-def amount(resource: str, value: int) -> str:
+def resource_amount_text(resource: str, value: int) -> str:
     """Returns an amount as people write it: cores for cpu, binary units for bytes."""
     if resource == "cpu":
         return f"{value / 1000:g}"

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from spillway_cli.exits import bad_input
+from spillway_cli.exits import bad_input_error
 
 KINDS = {
     "hpa": "",
@@ -25,14 +25,16 @@ class PolicyName:
     name: str
 
 
-def policy_name(given: str, second: str = "") -> PolicyName | None:
+def parse_policy_name(given: str, second: str = "") -> PolicyName | None:
     """Reads `hpa`, `hpa/NAME` or `hpa NAME`. Returns None for any other text: then it is the name of a workload."""
     word, slash, name = given.partition("/")
     kind = KINDS.get(word.lower())
     if kind is None:
         if second:
-            raise bad_input(f"{given!r}: expected hpa before the name {second!r}, or one name alone")
+            raise bad_input_error(f"{given!r}: expected hpa before the name {second!r}, or one name alone")
         return None
     if slash and (not name or "/" in name or second):
-        raise bad_input(f"{' '.join(filter(None, (given, second)))!r}: expected {word}, {word}/NAME or {word} NAME")
+        raise bad_input_error(
+            f"{' '.join(filter(None, (given, second)))!r}: expected {word}, {word}/NAME or {word} NAME"
+        )
     return PolicyName(kind, name or second)

@@ -12,73 +12,77 @@ from spillway import api
 from spillway.rpc.client import PlannerClient
 from spillway_cli import tables
 from spillway_cli.config import Config
-from spillway_cli.elsewhere import workload_named, workloads_elsewhere
-from spillway_cli.exits import say
+from spillway_cli.elsewhere import namespaces_with_workloads_text, workload_namespace_hint
+from spillway_cli.exits import print_message
 from spillway_cli.options import Format, WideFormat
-from spillway_cli.output import console, print_machine, show_answer
-from spillway_cli.policy_names import policy_name
-from spillway_cli.session import planner_client, say_fleet, with_config, with_planner
+from spillway_cli.output import print_for_machines, show_answer, stdout_console
+from spillway_cli.policy_names import parse_policy_name
+from spillway_cli.session import planner_client, print_answering_fleet, run_with_config, run_with_planner_client
 
 PAGE_SIZE = 200
 
 
-def get(
+def show_workload_or_policies(
     context: typer.Context, name: str, policy: str, history: int, namespace: str | None, output: WideFormat
 ) -> None:
-    async def body(config: Config) -> None:
-        asked = policy_name(name, policy)
+    async def read_and_print(config: Config) -> None:
+        asked = parse_policy_name(name, policy)
         if asked is not None:
             from spillway_cli import scaling_commands
 
-            await scaling_commands.get(config, asked, namespace or config.namespace, output)
+            await scaling_commands.show_policies(config, asked, namespace or config.namespace, output)
             return
         space = namespace or config.namespace
-        async with planner_client(config) as client, workload_named(client, space, name):
+        async with planner_client(config) as client, workload_namespace_hint(client, space, name):
             reply = await client.get(api.GetRequest(space, name, history))
-        show_answer(reply, output.machine or Format.table, lambda: console().print(tables.workload(reply)))
+        show_answer(
+            reply, output.machine_format or Format.table, lambda: stdout_console().print(tables.render_workload(reply))
+        )
 
-    with_config(context, body)
+    run_with_config(context, read_and_print)
 
 
-def list_all(context: typer.Context, namespace: str, output: Format) -> None:
-    async def body(client: PlannerClient, _: Config) -> None:
-        found = await all_workloads(client, namespace)
+def show_workloads(context: typer.Context, namespace: str, output: Format) -> None:
+    async def list_and_print(client: PlannerClient, _: Config) -> None:
+        found = await list_all_workloads(client, namespace)
         if output is not Format.table:
-            print_machine(found, output)
+            print_for_machines(found, output)
             return
-        say_fleet(client)
+        print_answering_fleet(client)
         if found:
-            console().print(tables.workloads(found))
+            stdout_console().print(tables.workloads_table(found))
         else:
-            say(
-                f"no workload in {namespace}{await workloads_elsewhere(client, namespace)}"
+            print_message(
+                f"no workload in {namespace}{await namespaces_with_workloads_text(client, namespace)}"
                 if namespace
                 else "no workload"
             )
 
-    with_planner(context, body)
+    run_with_planner_client(context, list_and_print)
 
 
-def watch(context: typer.Context, name: str, namespace: str | None, changes: int, wait: bool, output: Format) -> None:
-    async def body(client: PlannerClient, config: Config) -> None:
+def watch_workloads(
+    context: typer.Context, name: str, namespace: str | None, changes: int, wait: bool, output: Format
+) -> None:
+    async def print_changes(client: PlannerClient, config: Config) -> None:
         space = namespace or (config.namespace if name else "")
         if name:
             await _check_declared(client, api.GetRequest(space, name), wait)
         replies = client.watch(api.WatchRequest(space, name))
         if output is Format.table:
-            await (_live if sys.stdout.isatty() else _lines)(replies, changes)
+            await (_show_live_table if sys.stdout.isatty() else _print_change_lines)(replies, changes)
             return
         count = 0
         async for reply in replies:
-            print_machine(reply, output, one_line=True)
+            print_for_machines(reply, output, one_line=True)
             count += 1
             if count == changes:
                 return
 
-    with_planner(context, body)
+    run_with_planner_client(context, print_changes)
 
 
-async def all_workloads(client: PlannerClient, namespace: str) -> list[api.WorkloadReply]:
+async def list_all_workloads(client: PlannerClient, namespace: str) -> list[api.WorkloadReply]:
     """Returns every workload, read page by page."""
     found: list[api.WorkloadReply] = []
     token, stale = "", False
@@ -89,7 +93,9 @@ async def all_workloads(client: PlannerClient, namespace: str) -> list[api.Workl
         if not token:
             break
     if stale:
-        say("warning: the planner that answered cannot prove that it is the active one: the answer may be old")
+        print_message(
+            "warning: the planner that answered cannot prove that it is the active one: the answer may be old"
+        )
     return found
 
 
@@ -101,29 +107,29 @@ async def _check_declared(client: PlannerClient, request: api.GetRequest, wait: 
         if error.code != "NOT_FOUND":
             raise
         if not wait:
-            async with workload_named(client, request.namespace, request.name):
+            async with workload_namespace_hint(client, request.namespace, request.name):
                 raise error.with_text(f"{error.text}; --wait waits until it is") from None
-        say(f"{error.text} yet: waiting; Ctrl-C ends the wait")
+        print_message(f"{error.text} yet: waiting; Ctrl-C ends the wait")
 
 
-async def _live(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
+async def _show_live_table(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
     """Shows a table that is drawn again at each change."""
     from rich.live import Live
 
     seen: dict[tuple[str, str], api.WorkloadReply] = {}
     count = 0
-    with Live(tables.workloads(()), console=console(), auto_refresh=False) as live:
+    with Live(tables.workloads_table(()), console=stdout_console(), auto_refresh=False) as live:
         async for reply in replies:
             seen.pop((reply.namespace, reply.name), None)
             if reply.workload is not None:
                 seen[reply.namespace, reply.name] = reply.workload
-            live.update(tables.workloads(seen[key] for key in sorted(seen)), refresh=True)
+            live.update(tables.workloads_table(seen[key] for key in sorted(seen)), refresh=True)
             count += 1
             if count == changes:
                 return
 
 
-async def _lines(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
+async def _print_change_lines(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
     """Prints a line for each change as it comes, for a reader of the pipe."""
     count = 0
     async for reply in replies:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 
-from spillway_cli.exits import bad_input
+from spillway_cli.exits import bad_input_error
 from spillway_cli.manifests import Document
 
 GROUPS = {"HorizontalPodAutoscaler": "autoscaling", "ScaledObject": "keda.sh", "ScalePolicy": "spillway.io"}
@@ -12,27 +12,29 @@ WORKLOAD_KINDS = {**TARGETS, "job": "Job"}
 CPU_PERCENT_DEFAULT = 80
 
 
-def split(documents: Sequence[Document]) -> tuple[tuple[Document, ...], tuple[Document, ...]]:
+def split_off_policies(documents: Sequence[Document]) -> tuple[tuple[Document, ...], tuple[Document, ...]]:
     """Returns (the documents for the planner, the scale policies), each in their order."""
-    policies = tuple(document for document in documents if _is_policy(document))
+    policies = tuple(document for document in documents if _is_scale_policy(document))
     return tuple(document for document in documents if document not in policies), policies
 
 
-def _is_policy(document: Document) -> bool:
+def _is_scale_policy(document: Document) -> bool:
     value = json.loads(document.text)
     return str(value["apiVersion"]).partition("/")[0] == GROUPS.get(value["kind"], "-")
 
 
-def target(given: str) -> tuple[str, str]:
+def parse_scale_target(given: str) -> tuple[str, str]:
     """Returns (kind, name) of the text NAME, deployment/NAME or statefulset/NAME."""
     word, slash, name = given.rpartition("/")
     kind = TARGETS.get(word.lower() if slash else "deployment")
     if kind is None or not name:
-        raise bad_input(f"{given!r}: expected NAME, deployment/NAME or statefulset/NAME")
+        raise bad_input_error(f"{given!r}: expected NAME, deployment/NAME or statefulset/NAME")
     return kind, name
 
 
-def written_out(workload: tuple[str, str], namespace: str, name: str, bounds: tuple[int, int], cpu_percent: int) -> str:
+def autoscaler_json(
+    workload: tuple[str, str], namespace: str, name: str, bounds: tuple[int, int], cpu_percent: int
+) -> str:
     """Returns the HorizontalPodAutoscaler of `autoscale` as JSON. bounds: the least and the most replicas."""
     kind, of = workload
     average = {"type": "Utilization", "averageUtilization": cpu_percent}

@@ -8,7 +8,7 @@ from rich.text import Text
 from spillway.api_scaling import ExplainedMetric, ExplainPolicyReply, PodsInCluster, PolicyReply
 from spillway.texts import counted_noun
 from spillway_cli.fitting_table import Table
-from spillway_cli.output import duration, table, when
+from spillway_cli.output import duration_text, make_table, wall_time_text
 
 UNKNOWN = "<unknown>"
 NONE = "<none>"
@@ -24,28 +24,35 @@ WORDS_BY_REASON = {
 """Texts for Kubernetes' and KEDA's reasons why the decided number differs from the requested one."""
 
 
-def policies(replies: Iterable[PolicyReply], now_ms: int, wide: bool = False) -> Table:
+def policies_table(replies: Iterable[PolicyReply], now_ms: int, wide: bool = False) -> Table:
     columns = ("NAME", "REFERENCE", "TARGETS", "MINPODS", "MAXPODS", "REPLICAS", "AGE")
     more = ("NAMESPACE", "KIND", "DESIRED") if wide else ()
-    rows = [_row(reply, now_ms, wide) for reply in replies]
-    return table((*columns, *more), rows, right=("MINPODS", "MAXPODS", "REPLICAS", "AGE", "DESIRED"))
+    rows = [_policy_row(reply, now_ms, wide) for reply in replies]
+    return make_table((*columns, *more), rows, right=("MINPODS", "MAXPODS", "REPLICAS", "AGE", "DESIRED"))
 
 
-def _row(reply: PolicyReply, now_ms: int, wide: bool) -> tuple[object, ...]:
-    age = duration(max(0, now_ms - reply.declared_ms))
-    bounds = _number(reply.replicas_min), _number(reply.replicas_max)
-    row = (reply.policy, f"workload/{reply.name}", reply.targets or NONE, *bounds, _number(reply.replicas), age)
-    return (*row, reply.namespace, reply.kind, _number(reply.replicas_desired)) if wide else row
+def _policy_row(reply: PolicyReply, now_ms: int, wide: bool) -> tuple[object, ...]:
+    age = duration_text(max(0, now_ms - reply.declared_ms))
+    bounds = _replicas_or_unknown(reply.replicas_min), _replicas_or_unknown(reply.replicas_max)
+    row = (
+        reply.policy,
+        f"workload/{reply.name}",
+        reply.targets or NONE,
+        *bounds,
+        _replicas_or_unknown(reply.replicas),
+        age,
+    )
+    return (*row, reply.namespace, reply.kind, _replicas_or_unknown(reply.replicas_desired)) if wide else row
 
 
-def _number(replicas: int) -> object:
+def _replicas_or_unknown(replicas: int) -> object:
     return UNKNOWN if replicas < 0 else replicas
 
 
-def declared(reply: PolicyReply, done: str) -> RenderableType:
+def render_policy_result(reply: PolicyReply, done: str) -> RenderableType:
     """Returns a line on the result for a policy, and a warning for each part of it that has no effect."""
     line = Text(f"{reply.kind} {reply.namespace}/{reply.policy}", style="bold")
-    line.append(f" {done}: {reply.namespace}/{reply.name}, {bounds(reply)}", style="not bold")
+    line.append(f" {done}: {reply.namespace}/{reply.name}, {replica_bounds_text(reply)}", style="not bold")
     if reply.replicas < 0:
         line.append("; there is no such workload yet", style="yellow")
     else:
@@ -53,7 +60,7 @@ def declared(reply: PolicyReply, done: str) -> RenderableType:
     return Group(line, *(Text(f"warning: {warning}", style="yellow") for warning in reply.warnings))
 
 
-def bounds(reply: PolicyReply) -> str:
+def replica_bounds_text(reply: PolicyReply) -> str:
     if reply.replicas_max < 0:
         return "between bounds that are not known"
     return f"{reply.replicas_min} to {counted_noun(reply.replicas_max, 'replica')}"
@@ -62,16 +69,19 @@ def bounds(reply: PolicyReply) -> str:
 # ── Why this number ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def explanation(reply: ExplainPolicyReply) -> RenderableType:
+def render_policy_explanation(reply: ExplainPolicyReply) -> RenderableType:
     """Renders the number, then its reasons: what each metric asks for, which rules apply, when it may change next."""
     policy = reply.policy
     title = Text(f"{policy.kind} {policy.namespace}/{policy.policy}", style="bold")
-    title.append(f"  scales {policy.namespace}/{policy.name}, {bounds(policy)}", style="not bold")
-    parts: list[RenderableType] = [title, *_verdict(reply), *_metrics(reply.metrics), *_rules(reply)]
+    title.append(f"  scales {policy.namespace}/{policy.name}, {replica_bounds_text(policy)}", style="not bold")
+    parts: list[RenderableType] = [title, *_verdict_lines(reply), *_render_metrics(reply.metrics), *_rule_lines(reply)]
     if reply.due_ms:
-        parts += [Text(""), Text(f"With nothing new heard it may change {when(reply.due_ms)}: {reply.due_why}")]
-    parts += _pods(reply.pods)
-    parts += _conditions(reply)
+        parts += [
+            Text(""),
+            Text(f"With nothing new heard it may change {wall_time_text(reply.due_ms)}: {reply.due_why}"),
+        ]
+    parts += _render_pods(reply.pods)
+    parts += _render_conditions(reply)
     if policy.stale:
         parts += [
             Text(""),
@@ -80,14 +90,16 @@ def explanation(reply: ExplainPolicyReply) -> RenderableType:
     return Group(*parts)
 
 
-def _verdict(reply: ExplainPolicyReply) -> Iterator[Text]:
+def _verdict_lines(reply: ExplainPolicyReply) -> Iterator[Text]:
     policy = reply.policy
     if policy.replicas < 0:
         yield Text(f"there is no workload {policy.namespace}/{policy.name} yet: nothing is scaled", style="yellow")
     elif not reply.decided_ms:
         yield Text(f"{counted_noun(policy.replicas, 'replica')}; nothing was decided yet")
     else:
-        changed = f", unchanged since {when(reply.changed_ms).removeprefix('on ')}" if reply.changed_ms else ""
+        changed = (
+            f", unchanged since {wall_time_text(reply.changed_ms).removeprefix('on ')}" if reply.changed_ms else ""
+        )
         wanted = policy.replicas_desired
         behind = f"; {wanted} were decided and are not declared yet" if wanted not in (-1, policy.replicas) else ""
         yield Text(f"{counted_noun(policy.replicas, 'replica')}{changed}{behind}")
@@ -97,7 +109,7 @@ def _verdict(reply: ExplainPolicyReply) -> Iterator[Text]:
         yield Text(f"warning: {warning}", style="yellow")
 
 
-def _metrics(metrics: tuple[ExplainedMetric, ...]) -> Iterator[RenderableType]:
+def _render_metrics(metrics: tuple[ExplainedMetric, ...]) -> Iterator[RenderableType]:
     if not metrics:
         return
     columns = ("METRIC", "SOURCE", "VALUE", "TARGET", "ASKS FOR", "AGE", "")
@@ -108,16 +120,16 @@ def _metrics(metrics: tuple[ExplainedMetric, ...]) -> Iterator[RenderableType]:
             metric.value or UNKNOWN,
             metric.target,
             "nothing" if metric.replicas < 0 else metric.replicas,
-            "" if metric.age_ms < 0 else duration(metric.age_ms),
+            "" if metric.age_ms < 0 else duration_text(metric.age_ms),
             "; ".join(filter(None, (metric.trouble, "active" if metric.active else "", metric.detail))),
         )
         for metric in metrics
     ]
     yield Text("")
-    yield table(columns, rows, right=("VALUE", "TARGET", "ASKS FOR", "AGE"))
+    yield make_table(columns, rows, right=("VALUE", "TARGET", "ASKS FOR", "AGE"))
 
 
-def _rules(reply: ExplainPolicyReply) -> Iterator[Text]:
+def _rule_lines(reply: ExplainPolicyReply) -> Iterator[Text]:
     """Yields a line for each rule that changed the number, from the requested number to the decided one."""
     if not reply.rules:
         return
@@ -128,7 +140,7 @@ def _rules(reply: ExplainPolicyReply) -> Iterator[Text]:
         yield Text(f"  {rule.before} → {rule.after}  {rule.rule}: {WORDS_BY_REASON.get(rule.why, rule.why)}")
 
 
-def _pods(pods: tuple[PodsInCluster, ...]) -> Iterator[RenderableType]:
+def _render_pods(pods: tuple[PodsInCluster, ...]) -> Iterator[RenderableType]:
     if not pods:
         return
     rows = [
@@ -137,16 +149,18 @@ def _pods(pods: tuple[PodsInCluster, ...]) -> Iterator[RenderableType]:
             entry.pods,
             entry.ready,
             entry.sampled,
-            duration(entry.age_ms),
+            duration_text(entry.age_ms),
             "; ".join(filter(None, ("lost: counted as it was last seen" if entry.lost else "", entry.trouble))),
         )
         for entry in pods
     ]
     yield Text("")
-    yield table(("CLUSTER", "PODS", "READY", "SAMPLED", "AGE", ""), rows, right=("PODS", "READY", "SAMPLED", "AGE"))
+    yield make_table(
+        ("CLUSTER", "PODS", "READY", "SAMPLED", "AGE", ""), rows, right=("PODS", "READY", "SAMPLED", "AGE")
+    )
 
 
-def _conditions(reply: ExplainPolicyReply) -> Iterator[RenderableType]:
+def _render_conditions(reply: ExplainPolicyReply) -> Iterator[RenderableType]:
     if not reply.conditions:
         return
     rows = [
@@ -154,4 +168,4 @@ def _conditions(reply: ExplainPolicyReply) -> Iterator[RenderableType]:
         for entry in reply.conditions
     ]
     yield Text("")
-    yield table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)
+    yield make_table(("CONDITION", "STATUS", "REASON", "MESSAGE"), rows)

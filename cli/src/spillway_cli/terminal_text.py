@@ -13,17 +13,17 @@ _STEERING: Final = re.compile(
 """C0 and C1 controls except tab and new line, and marks that reverse text, separate lines, or have no width."""
 
 
-def harmless(text: str) -> str:
+def harmless_text(text: str) -> str:
     """Returns the text with an escape such as \\x1b for each character that controls a terminal."""
-    return _STEERING.sub(lambda found: _escape(found.group()), text)
+    return _STEERING.sub(lambda found: _escaped_character(found.group()), text)
 
 
-def _escape(character: str) -> str:
+def _escaped_character(character: str) -> str:
     number = ord(character)
     return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
 
 
-def steers(text: str) -> bool:
+def has_terminal_controls(text: str) -> bool:
     """Returns whether a character in the text would control a terminal."""
     return _STEERING.search(text) is not None
 

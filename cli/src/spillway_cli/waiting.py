@@ -23,7 +23,7 @@ from spillway.status_details import details_of_status, text_with_hold
 from spillway.texts import counted_noun
 from spillway.troubles import TroubleCode, code_of_record
 from spillway_cli.exits import Code, CommandFailed
-from spillway_cli.tables import in_order, loans_text
+from spillway_cli.tables import loans_text, sorted_by_cluster
 
 POLL_SECONDS = 0.5
 LEFT_NAMED = 3
@@ -32,7 +32,7 @@ LEFT_NAMED = 3
 Said = Callable[[str], None]
 
 
-def left_text(cluster: ClusterReply) -> str:
+def left_workloads_text(cluster: ClusterReply) -> str:
     """Returns a text with the workloads still in a cluster, each with the reason; empty if the planner lists none."""
     named = [
         f"{one.namespace}/{one.name} ({one.state}{one.reason and ': '}{one.reason})"
@@ -42,19 +42,23 @@ def left_text(cluster: ClusterReply) -> str:
     return ", ".join(named) + (f" and {more} more" if named and more > 0 else "")
 
 
-async def until_ready(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
+async def wait_until_ready(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
     """Returns when every replica is ready. Fails with TIMED_OUT, or with IN_PART when only room is missing."""
-    return await _until(client, wanted, seconds, say, lacking)
+    return await _wait_until_nothing_lacks(client, wanted, seconds, say, missing_for_ready_text)
 
 
-async def until_moved(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
+async def wait_until_moved(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
     """Returns when every replica is ready and none is leaving any more. Fails as until_ready does."""
-    return await _until(
-        client, wanted, seconds, say, lambda reply, generation: _leaving(reply) or lacking(reply, generation)
+    return await _wait_until_nothing_lacks(
+        client,
+        wanted,
+        seconds,
+        say,
+        lambda reply, generation: _leaving_replicas_text(reply) or missing_for_ready_text(reply, generation),
     )
 
 
-async def _until(
+async def _wait_until_nothing_lacks(
     client: PlannerClient,
     wanted: PlacementReply,
     seconds: float,
@@ -63,7 +67,7 @@ async def _until(
 ) -> WorkloadReply:
     last: WorkloadReply | None = None
 
-    async def look() -> bool:
+    async def has_all_it_needs() -> bool:
         nonlocal last
         last = await client.get(GetRequest(wanted.namespace, wanted.name))
         lack = lack_of(last, wanted.generation)
@@ -71,16 +75,16 @@ async def _until(
             say(lack)
         return not lack
 
-    if await _poll(look, seconds):
+    if await _poll_until_true(has_all_it_needs, seconds):
         assert last is not None
         return last
     lack = "no answer" if last is None else lack_of(last, wanted.generation)
-    only_room = last is not None and last.placement.unplaced > 0 and not _unready(last)
+    only_room = last is not None and last.placement.unplaced > 0 and not _first_unready_part_text(last)
     code = Code.IN_PART if only_room else Code.TIMED_OUT
     raise CommandFailed(f"{wanted.namespace}/{wanted.name}: not ready after {seconds:g} s: {lack}", code)
 
 
-def _leaving(reply: WorkloadReply) -> str:
+def _leaving_replicas_text(reply: WorkloadReply) -> str:
     """Returns a text on the replicas that have not left yet; empty if none is leaving."""
     texts = [
         f"{counted_noun(part.replicas_leaving, 'replica')} to leave {part.cluster}"
@@ -90,11 +94,11 @@ def _leaving(reply: WorkloadReply) -> str:
     return ", ".join(texts)
 
 
-async def until_gone(client: PlannerClient, namespace: str, name: str, seconds: float, say: Said) -> None:
+async def wait_until_gone(client: PlannerClient, namespace: str, name: str, seconds: float, say: Said) -> None:
     """Returns when no cluster holds the workload any more. Fails with TIMED_OUT."""
     left = "no answer"
 
-    async def look() -> bool:
+    async def is_gone() -> bool:
         nonlocal left
         try:
             reply = await client.get(GetRequest(namespace, name))
@@ -102,19 +106,19 @@ async def until_gone(client: PlannerClient, namespace: str, name: str, seconds: 
             if error.code == "NOT_FOUND":
                 return True
             raise
-        left = "still in " + (", ".join(part.cluster for part in in_order(reply.placement.parts)) or "the log")
+        left = "still in " + (", ".join(part.cluster for part in sorted_by_cluster(reply.placement.parts)) or "the log")
         say(left)
         return False
 
-    if not await _poll(look, seconds):
+    if not await _poll_until_true(is_gone, seconds):
         raise CommandFailed(f"{namespace}/{name}: not gone after {seconds:g} s: {left}", Code.TIMED_OUT)
 
 
-async def until_withdrawn(client: LendingClient, cluster: str, seconds: float, say: Said) -> None:
+async def wait_until_withdrawn(client: LendingClient, cluster: str, seconds: float, say: Said) -> None:
     """Returns when all that a cluster has lent is back and its rules are forgotten. Fails with TIMED_OUT."""
     left = "no answer"
 
-    async def look() -> bool:
+    async def is_withdrawn() -> bool:
         nonlocal left
         try:
             (found,) = (await client.list_lending(ListLendingRequest(cluster))).clusters
@@ -131,19 +135,19 @@ async def until_withdrawn(client: LendingClient, cluster: str, seconds: float, s
         say(f"{cluster}: {left}")
         return False
 
-    if not await _poll(look, seconds):
+    if not await _poll_until_true(is_withdrawn, seconds):
         raise CommandFailed(f"{cluster}: not withdrawn after {seconds:g} s: {left}", Code.TIMED_OUT)
 
 
-async def until_handed_over(
+async def wait_until_handed_over(
     client: PlannerClient, name: str, phase: str, seconds: float, say: Said
 ) -> ClusterReply | None:
     """Returns the cluster once no placement lists it; None once a leaving cluster has left. Fails with TIMED_OUT."""
     left, cluster = "no answer", None
 
-    async def look() -> bool:
+    async def is_handed_over() -> bool:
         nonlocal left, cluster
-        cluster = next((entry for entry in await listed(client) if entry.cluster == name), None)
+        cluster = next((entry for entry in await read_clusters(client) if entry.cluster == name), None)
         if cluster is None:
             return True
         if cluster.phase != phase:
@@ -153,18 +157,18 @@ async def until_handed_over(
         left = (
             f"{counted_noun(cluster.replicas, 'replica')} of {counted_noun(cluster.workloads, 'workload')} still there"
         )
-        left += f": {named}" if (named := left_text(cluster)) else ""
-        held = held_back(await client.list_brakes(ListBrakesRequest()), name)
+        left += f": {named}" if (named := left_workloads_text(cluster)) else ""
+        held = handover_obstacles_text(await client.list_brakes(ListBrakesRequest()), name)
         left += "".join(f"; {text}" for text in (loans_text(cluster), held, cluster.trouble) if text)
         say(f"{name}: {left}")
         return False
 
-    if not await _poll(look, seconds):
+    if not await _poll_until_true(is_handed_over, seconds):
         raise CommandFailed(f"{name}: not done after {seconds:g} s: {left}", Code.TIMED_OUT)
     return cluster
 
 
-async def until_heard(client: PlannerClient, joined: ClusterReply, seconds: float) -> ClusterReply:
+async def wait_until_heard(client: PlannerClient, joined: ClusterReply, seconds: float) -> ClusterReply:
     """Returns the cluster once it is ready or refuses our credential; after the time, as it is then.
 
     A trouble from before the cluster joined again does not count, because the new join may have fixed it.
@@ -172,30 +176,30 @@ async def until_heard(client: PlannerClient, joined: ClusterReply, seconds: floa
     last = joined
 
     def is_heard() -> bool:
-        refused = last.trouble != joined.trouble and does_not_let_us_in(last)
+        refused = last.trouble != joined.trouble and is_access_refused(last)
         return last.state in ("Ready", "Duplicate") or refused
 
-    async def look() -> bool:
+    async def is_heard_in_new_answer() -> bool:
         nonlocal last
-        last = next((entry for entry in await listed(client) if entry.cluster == joined.cluster), last)
+        last = next((entry for entry in await read_clusters(client) if entry.cluster == joined.cluster), last)
         return is_heard()
 
     if not is_heard():
-        await _poll(look, seconds)
+        await _poll_until_true(is_heard_in_new_answer, seconds)
     return last
 
 
-def does_not_let_us_in(cluster: ClusterReply) -> bool:
+def is_access_refused(cluster: ClusterReply) -> bool:
     """Returns whether the cluster's trouble is our credential, or a right that our account lacks."""
     return code_of_record(cluster.trouble_code, cluster.trouble) == TroubleCode.NOT_ALLOWED
 
 
-async def listed(client: PlannerClient) -> tuple[ClusterReply, ...]:
+async def read_clusters(client: PlannerClient) -> tuple[ClusterReply, ...]:
     """Returns the clusters of the fleet."""
     return (await client.list_clusters(ListClustersRequest())).clusters
 
 
-def held_back(reply: ListBrakesReply, cluster: str) -> str:
+def handover_obstacles_text(reply: ListBrakesReply, cluster: str) -> str:
     """Returns a text with the brakes, confirmations or the budget for which a handover waits; empty: none."""
     scopes = (FLEET_SCOPE, cluster_scope(cluster))
     texts = [f"{brake.scope} is frozen: {brake.reason}" for brake in reply.brakes if brake.scope in scopes]
@@ -209,7 +213,7 @@ def held_back(reply: ListBrakesReply, cluster: str) -> str:
     return "; ".join(texts)
 
 
-def lacking(reply: WorkloadReply, generation: int) -> str:
+def missing_for_ready_text(reply: WorkloadReply, generation: int) -> str:
     """Returns a text for the user on what the workload still needs to be ready; empty if it is ready."""
     placement = reply.placement
     if placement.generation < generation:
@@ -217,10 +221,10 @@ def lacking(reply: WorkloadReply, generation: int) -> str:
     if placement.unplaced:
         return f"{placement.unplaced} replicas wait for {placement.waiting_for or 'room'}"
     rollout = placement.waiting_for if "rollout " in placement.waiting_for else ""
-    return "; ".join(filter(None, (_unready(reply), rollout)))
+    return "; ".join(filter(None, (_first_unready_part_text(reply), rollout)))
 
 
-def _unready(reply: WorkloadReply) -> str:
+def _first_unready_part_text(reply: WorkloadReply) -> str:
     statuses = {status.cluster: status for status in reply.statuses}
     for part in reply.placement.parts:
         status = statuses.get(part.cluster)
@@ -243,7 +247,7 @@ def _unready(reply: WorkloadReply) -> str:
     return ""
 
 
-async def _poll(look: Callable[[], Awaitable[bool]], seconds: float) -> bool:
+async def _poll_until_true(look: Callable[[], Awaitable[bool]], seconds: float) -> bool:
     """Calls look until it returns True. Returns False if the time is over first."""
     until = time.monotonic() + seconds
     while not await look():

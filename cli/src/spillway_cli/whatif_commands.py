@@ -15,15 +15,15 @@ from spillway import api
 from spillway.events import DecisionRecorded
 from spillway.rpc.client import PlannerClient
 from spillway_cli import whatif_tables
-from spillway_cli.carried import read_carried
+from spillway_cli.carried import read_planner_documents
 from spillway_cli.config import Config
-from spillway_cli.exits import Code, CommandFailed, bad_input, guarded, say
+from spillway_cli.exits import Code, CommandFailed, bad_input_error, exiting_on_error, print_message
 from spillway_cli.explain_commands import split_name
-from spillway_cli.grouping import RequestGroup, grouped
-from spillway_cli.manifests import place_names
+from spillway_cli.grouping import RequestGroup, group_by_workload
+from spillway_cli.manifests import text_with_places
 from spillway_cli.options import Format, Namespace, Output, config_of
-from spillway_cli.output import console, print_machine
-from spillway_cli.session import with_planner
+from spillway_cli.output import print_for_machines, stdout_console
+from spillway_cli.session import run_with_planner_client
 
 app = typer.Typer()
 
@@ -46,25 +46,25 @@ def replay(
 ) -> None:
     """Divide the replicas of a recorded decision again, from the record alone, and compare to the last byte."""
 
-    async def body(client: PlannerClient, config: Config) -> Code:
+    async def replay_decision(client: PlannerClient, config: Config) -> Code:
         space, given = split_name(name, namespace or config.namespace)
         history = (await client.get(api.GetRequest(space, given, HISTORY_MAX))).history
-        record = _chosen(history, decision, f"{space}/{given}")
+        record = _chosen_decision(history, decision, f"{space}/{given}")
         try:
             found = replay_division(record)
         except NotReplayable as why:
             raise CommandFailed(f"decision {record.generation} ({record.cause}): not replayed: {why}") from None
-        notes = _notes(record)
+        notes = _replay_notes(record)
         if output is Format.table:
-            console().print(whatif_tables.replayed(record, found, notes))
+            stdout_console().print(whatif_tables.render_replay(record, found, notes))
         else:
-            print_machine(_replay_document(record, found, notes), output)
+            print_for_machines(_replay_document(record, found, notes), output)
         return Code.DONE if found.is_same else Code.FAILED
 
-    raise typer.Exit(with_planner(context, body))
+    raise typer.Exit(run_with_planner_client(context, replay_decision))
 
 
-def _chosen(history: tuple[DecisionRecorded, ...], decision: str, workload: str) -> DecisionRecorded:
+def _chosen_decision(history: tuple[DecisionRecorded, ...], decision: str, workload: str) -> DecisionRecorded:
     if not history:
         raise CommandFailed(f"{workload}: no decision is kept any more")
     if not decision:  # The newest records may have no division, for example of a workload that was removed.
@@ -73,10 +73,12 @@ def _chosen(history: tuple[DecisionRecorded, ...], decision: str, workload: str)
         if decision == str(record.generation):
             return record
     known = ", ".join(str(record.generation) for record in history[:5])
-    raise bad_input(f"{workload}: decision {decision!r} is not kept, or was never made: the last decisions are {known}")
+    raise bad_input_error(
+        f"{workload}: decision {decision!r} is not kept, or was never made: the last decisions are {known}"
+    )
 
 
-def _notes(record: DecisionRecorded) -> list[str]:
+def _replay_notes(record: DecisionRecorded) -> list[str]:
     """Returns lines for the user: how this command's version and settings differ from those of the deciding planner."""
     notes = []
     if record.code_version != CODE_VERSION:
@@ -112,12 +114,12 @@ def export(
 ) -> None:
     """Write the state of the fleet to a file, for `simulate --state`."""
 
-    async def body(client: PlannerClient, _: Config) -> None:
-        replies = await _exported(client)
-        _save(replies, file)
-        say(f"{file}: {file.stat().st_size} bytes, {sum(len(reply.events) for reply in replies)} events")
+    async def save_fleet_state(client: PlannerClient, _: Config) -> None:
+        replies = await _read_export(client)
+        _save_export(replies, file)
+        print_message(f"{file}: {file.stat().st_size} bytes, {sum(len(reply.events) for reply in replies)} events")
 
-    with_planner(context, body)
+    run_with_planner_client(context, save_fleet_state)
 
 
 @app.command(
@@ -145,35 +147,35 @@ def simulate(  # noqa: PLR0913 - the options of a command are its parameters
     waits is tried again until nothing more changes. Nothing binds meanwhile.
     """
 
-    async def asked(client: PlannerClient, _: Config) -> list[api.ExportReply]:
-        return await _exported(client)
+    async def read_fleet_state(client: PlannerClient, _: Config) -> list[api.ExportReply]:
+        return await _read_export(client)
 
-    with guarded():
+    with exiting_on_error():
         config = config_of(context).config
-        documents = read_carried(files, namespace, config.namespace) if files else ()
-        groups = grouped(documents) if documents else []
-        nodes = [_nodes_asked(text) for text in add_nodes or ()]
+        documents = read_planner_documents(files, namespace, config.namespace) if files else ()
+        groups = group_by_workload(documents) if documents else []
+        nodes = [_parse_added_nodes(text) for text in add_nodes or ()]
         if state is not None:
-            replies = _loaded(state)
+            replies = _load_export(state)
     if state is None:
-        replies = with_planner(context, asked)
-    with guarded():
+        replies = run_with_planner_client(context, read_fleet_state)
+    with exiting_on_error():
         if save is not None:
-            _save(replies, save)
+            _save_export(replies, save)
         if not exports.has_event_counts(replies):
-            say(NOT_COUNTED)
-        simulation, is_settled = simulated(replies, without or (), nodes, groups, state)
+            print_message(NOT_COUNTED)
+        simulation, is_settled = run_simulation(replies, without or (), nodes, groups, state)
         document = whatif_tables.simulation_document(simulation, is_settled, replies[0])
         if output is Format.table:
-            console().print(whatif_tables.simulation(document))
+            stdout_console().print(whatif_tables.render_simulation(document))
         else:
-            print_machine(document, output)
+            print_for_machines(document, output)
     refused = any(answer["refused"] for answer in document["answers"])
     waits = any(outcome["unplaced"] for outcome in document["workloads"])
     raise typer.Exit(Code.FAILED if refused else Code.IN_PART if waits else Code.DONE)
 
 
-def simulated(
+def run_simulation(
     replies: list[api.ExportReply],
     without: list[str] | tuple[()],
     nodes: list[tuple[str, str, int]],
@@ -188,7 +190,7 @@ def simulated(
         simulation = Simulation(exports.read_state(replies), exports.NOW, time.time_ns() // 1_000_000)
     except exports.NotAnExport as why:
         if file is not None:
-            raise bad_input(f"--state {file}: the file cannot be used: {why}") from None
+            raise bad_input_error(f"--state {file}: the file cannot be used: {why}") from None
         raise CommandFailed(f"the exported state cannot be used: {why}") from None
     for cluster in without:
         simulation.lose_cluster(cluster)
@@ -196,33 +198,33 @@ def simulated(
         simulation.add_nodes(cluster, like, count)
     for group in groups:
         texts = tuple(document.text for document in group.documents)
-        answer = simulation.answer_request(group.key, api.ApplyRequest(texts))
-        answer.refused = place_names(answer.refused, group.documents)
+        answer = simulation.answer_request(group.workload_key, api.ApplyRequest(texts))
+        answer.refused = text_with_places(answer.refused, group.documents)
     return simulation, simulation.run_until_quiet()
 
 
-async def _exported(client: PlannerClient) -> list[api.ExportReply]:
+async def _read_export(client: PlannerClient) -> list[api.ExportReply]:
     return [reply async for reply in client.export(api.ExportRequest())]
 
 
-def _save(replies: list[api.ExportReply], file: Path) -> None:
+def _save_export(replies: list[api.ExportReply], file: Path) -> None:
     try:
         exports.save_export(replies, file)
     except OSError as error:
         raise CommandFailed(f"{file}: {error.strerror or error}") from None
 
 
-def _loaded(file: Path) -> list[api.ExportReply]:
+def _load_export(file: Path) -> list[api.ExportReply]:
     try:
         return exports.load_export(file)
     except exports.NotAnExport as why:
-        raise bad_input(f"--state {why}: expected a complete file written by `spillway export`") from None
+        raise bad_input_error(f"--state {why}: expected a complete file written by `spillway export`") from None
 
 
-def _nodes_asked(text: str) -> tuple[str, str, int]:
+def _parse_added_nodes(text: str) -> tuple[str, str, int]:
     """Returns (cluster, node group or node, count) of the text CLUSTER/GROUP=N."""
     place, _, count = text.rpartition("=")
     cluster, slash, like = place.partition("/")
     if not (cluster and slash and like and count.isdecimal()):
-        raise bad_input(f"--add-nodes {text!r}: expected CLUSTER/GROUP=N, for example cloud-1/burst=5")
+        raise bad_input_error(f"--add-nodes {text!r}: expected CLUSTER/GROUP=N, for example cloud-1/burst=5")
     return cluster, like, int(count)

@@ -11,14 +11,14 @@ from planner.core.placement.replaying import ReplayResult
 from spillway.api import ExportReply
 from spillway.events import DecisionRecorded
 from spillway.texts import counted_noun
-from spillway_cli.output import table, when
+from spillway_cli.output import make_table, wall_time_text
 
 COMPARED = "the division: from the situation in the record (held, policy, every room), computed again"
 
 
-def replayed(record: DecisionRecorded, found: ReplayResult, notes: list[str]) -> RenderableType:
+def render_replay(record: DecisionRecorded, found: ReplayResult, notes: list[str]) -> RenderableType:
     title = Text(f"{record.namespace}/{record.name}", style="bold")
-    title.append(f"  decision {record.generation}, {record.cause}, {when(record.at_ms)}", style="not bold")
+    title.append(f"  decision {record.generation}, {record.cause}, {wall_time_text(record.at_ms)}", style="not bold")
     places = ", ".join(f"{name} {count}" for name, count in sorted(found.division.replicas.items()) if count)
     verdict = "the same comes out, to the last byte" if found.is_same else "ANOTHER DIVISION COMES OUT"
     lines = [
@@ -26,8 +26,8 @@ def replayed(record: DecisionRecorded, found: ReplayResult, notes: list[str]) ->
         Text(verdict, style="green" if found.is_same else "bold red"),
         Text(f"  compared    {COMPARED}"),
         Text(f"  divided     {record.replicas} replicas: {places or 'none'}; {found.division.unplaced} have no place"),
-        Text(f"  recorded    {_digest(found.recorded)}"),
-        Text(f"  recomputed  {_digest(found.recomputed)}"),
+        Text(f"  recorded    {_size_and_digest_text(found.recorded)}"),
+        Text(f"  recomputed  {_size_and_digest_text(found.recomputed)}"),
     ]
     lines += [Text(f"  {difference}", style="red") for difference in found.differences]
     lines += [Text(f"  beside the division: {text}") for text in found.aside]
@@ -35,7 +35,7 @@ def replayed(record: DecisionRecorded, found: ReplayResult, notes: list[str]) ->
     return Group(*lines)
 
 
-def _digest(text: bytes) -> str:
+def _size_and_digest_text(text: bytes) -> str:
     return f"{counted_noun(len(text), 'byte')}, sha256 {hashlib.sha256(text).hexdigest()[:16]}"
 
 
@@ -70,49 +70,51 @@ def simulation_document(simulation: Simulation, is_settled: bool, header: Export
                 "unplaced": outcome.unplaced,
                 "waiting_for": outcome.waiting_for,
             }
-            for outcome in simulation.outcomes()
+            for outcome in simulation.placement_outcomes()
         ],
     }
 
 
-def simulation(document: dict[str, Any]) -> RenderableType:
+def render_simulation(document: dict[str, Any]) -> RenderableType:
     parts: list[RenderableType] = [
-        Text(f"fleet {document['fleet']} as it was {when(document['at_ms'])}; nothing is changed", style="bold")
+        Text(
+            f"fleet {document['fleet']} as it was {wall_time_text(document['at_ms'])}; nothing is changed", style="bold"
+        )
     ]
     refused = [answer for answer in document["answers"] if answer["refused"]]
     if refused:
         whys = [(answer["workload"], answer["refused"]) for answer in refused]
-        parts += [Text(""), table(("WOULD BE REFUSED", "WHY"), whys)]
+        parts += [Text(""), make_table(("WOULD BE REFUSED", "WHY"), whys)]
     if document["workloads"]:
         rows = [
             (
                 entry["workload"],
                 entry["replicas"],
                 entry["unplaced"] or "",
-                _places(entry["before"], entry["new_before"]),
-                _places(entry["after"], entry["new_after"]),
+                _replicas_by_cluster_text(entry["before"], entry["new_before"]),
+                _replicas_by_cluster_text(entry["after"], entry["new_after"]),
                 entry["waiting_for"],
             )
             for entry in document["workloads"]
         ]
         columns = ("WORKLOAD", "REPLICAS", "WAITING", "IS IN", "WOULD BE IN", "")
-        parts += [Text(""), table(columns, rows, right=("REPLICAS", "WAITING"))]
+        parts += [Text(""), make_table(columns, rows, right=("REPLICAS", "WAITING"))]
     elif not refused:
         parts.append(Text("nothing would be elsewhere, and nothing waits"))
     for answer in document["answers"]:
-        parts += [Text(f"{answer['workload']}: {text}", style="yellow") for text in _notes(answer)]
+        parts += [Text(f"{answer['workload']}: {text}", style="yellow") for text in _answer_notes(answer)]
     if not document["settled"]:
         parts.append(Text("it did not come to rest: what is shown is how far it came", style="yellow"))
     return Group(*parts)
 
 
-def _notes(answer: dict[str, Any]) -> list[str]:
+def _answer_notes(answer: dict[str, Any]) -> list[str]:
     """Returns the notes that `spillway apply` would print in addition to the placement."""
     unmodelled = answer["unmodelled"]
     return [*([f"not computed: {', '.join(unmodelled)}"] if unmodelled else []), *answer["warnings"]]
 
 
-def _places(replicas: dict[str, int], new: dict[str, int]) -> str:
+def _replicas_by_cluster_text(replicas: dict[str, int], new: dict[str, int]) -> str:
     """Returns the replicas by cluster as text. new: how many of them are for nodes that do not exist yet."""
     on_nodes = [(name, count - new.get(name, 0)) for name, count in sorted(replicas.items())]
     on_new = [(f"{name} on new nodes", count) for name, count in sorted(new.items())]

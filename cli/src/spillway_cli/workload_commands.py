@@ -51,7 +51,7 @@ def apply(  # noqa: PLR0913 - the options of a command are its parameters
     from spillway_cli import workloads
 
     short = workloads.ShortWorkload(name, image, replicas, cpu, memory, own_first)
-    workloads.apply(context, files, short, namespace, timeout if wait else 0.0, output)
+    workloads.apply_workloads(context, files, short, namespace, timeout if wait else 0.0, output)
 
 
 @app.command(epilog="Example:  spillway scale web --replicas 400 --wait")
@@ -67,7 +67,7 @@ def scale(
     """Change the number of replicas."""
     from spillway_cli import workloads
 
-    workloads.scale(context, name, replicas, namespace, timeout if wait else 0.0, output)
+    workloads.scale_workload(context, name, replicas, namespace, timeout if wait else 0.0, output)
 
 
 @app.command(
@@ -94,7 +94,7 @@ def delete(
     """
     from spillway_cli import workloads
 
-    workloads.delete(context, name, with_policy, namespace, timeout if wait else 0.0, output)
+    workloads.delete_workload_or_policy(context, name, with_policy, namespace, timeout if wait else 0.0, output)
 
 
 @app.command(
@@ -113,11 +113,11 @@ def get(
     """Show one workload: what was asked for, where it is, what each cluster shows of it. Or scale policies."""
     from spillway_cli import reading
 
-    reading.get(context, name, policy, history, namespace, output)
+    reading.show_workload_or_policies(context, name, policy, history, namespace, output)
 
 
 @app.command(name="list", epilog="Example:  spillway list -n shop")
-def list_(
+def list_workloads(
     context: typer.Context,
     namespace: OneNamespace = "",
     output: Output = Format.table,
@@ -125,7 +125,7 @@ def list_(
     """List the workloads of all namespaces, or of one."""
     from spillway_cli import reading
 
-    reading.list_all(context, namespace, output)
+    reading.show_workloads(context, namespace, output)
 
 
 @app.command(epilog="Example:  spillway plan -f web.yaml")
@@ -135,7 +135,7 @@ def plan(
     """Show what apply would do now. Nothing is kept."""
     from spillway_cli import workloads
 
-    workloads.plan(context, files, namespace, output)
+    workloads.plan_workload(context, files, namespace, output)
 
 
 @app.command(epilog="Example:  spillway capacity -f web.yaml -o json")
@@ -145,7 +145,7 @@ def capacity(
     """Show how many replicas of a workload each cluster can take, and what limits it."""
     from spillway_cli import workloads
 
-    workloads.capacity(context, files, namespace, output)
+    workloads.show_capacity(context, files, namespace, output)
 
 
 @app.command(epilog="Examples:  spillway watch  ·  spillway watch web -o json --changes 10")
@@ -160,4 +160,4 @@ def watch(
     """Follow workloads as they change: a live table; into a pipe a line a change; or one JSON document a line."""
     from spillway_cli import reading
 
-    reading.watch(context, name, namespace, changes, wait, output)
+    reading.watch_workloads(context, name, namespace, changes, wait, output)

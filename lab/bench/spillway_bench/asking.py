@@ -15,8 +15,8 @@ from spillway.api import CapacityRequest
 from spillway_local.fleet_plan import deployment
 
 from .big_member import NODE_PREFIX
-from .calls import EmptyCalls, one_by_one
-from .figures import Measured, Unmeasured, in_ms
+from .calls import EmptyCalls, time_calls_one_by_one
+from .figures import Measured, Unmeasured, percentile_in_ms
 from .rig import BIG, EMPTY, Rig
 
 PAUSE_LONGEST_SECONDS = 0.3
@@ -29,17 +29,17 @@ _QUESTION = CapacityRequest((deployment("probe", "bench", 1),))
 
 async def measure_capacity_calls(rig: Rig) -> Mapping[str, Measured]:
     rig.say(f"{rig.sizes.calls} Capacity calls on {rig.sizes.nodes} nodes")
-    async with EmptyCalls(await rig.leader()) as empty:
-        base = await one_by_one(rig.sizes.calls, empty)
+    async with EmptyCalls(await rig.active_planner_address()) as empty:
+        base = await time_calls_one_by_one(rig.sizes.calls, empty)
     await rig.client.capacity(_QUESTION)
-    seconds = await one_by_one(rig.sizes.calls, lambda _: rig.client.capacity(_QUESTION))
+    seconds = await time_calls_one_by_one(rig.sizes.calls, lambda _: rig.client.capacity(_QUESTION))
     return {
-        "capacity_call_p50_ms": Measured(in_ms(seconds, 50), in_ms(base, 50)),
-        "capacity_call_p99_ms": Measured(in_ms(seconds, 99), in_ms(base, 99)),
+        "capacity_call_p50_ms": Measured(percentile_in_ms(seconds, 50), percentile_in_ms(base, 50)),
+        "capacity_call_p99_ms": Measured(percentile_in_ms(seconds, 99), percentile_in_ms(base, 99)),
     }
 
 
-async def measure_one_frozen(rig: Rig) -> Mapping[str, Measured]:
+async def measure_calls_with_frozen_cluster(rig: Rig) -> Mapping[str, Measured]:
     """Questions about shapes that are new, while every cluster answers and while another one than the big is frozen.
 
     Half of the latter before that is known, half after. What they cost while all is well is asked before and after, so
@@ -48,37 +48,39 @@ async def measure_one_frozen(rig: Rig) -> Mapping[str, Measured]:
     rig.say(f"2 × {rig.sizes.calls} Capacity calls for new shapes; {EMPTY} is frozen in the middle")
     shapes = (deployment("probe", "bench", 1, f"{100 + number}m") for number in itertools.count())
 
-    async def ask(_: int) -> None:
+    async def ask_capacity(_: int) -> None:
         await rig.client.capacity(CapacityRequest((next(shapes),)))
 
-    async def is_missed() -> bool:
+    async def is_frozen_cluster_missed() -> bool:
         return not await rig.is_cluster_ready(EMPTY)
 
-    planner = await rig.active_planner()
+    planner = await rig.active_planner_program()
     spent: list[float] = []
 
-    async def half() -> list[float]:
-        before = rig.cpu_seconds()[planner]
-        seconds = await one_by_one(rig.sizes.calls // 2, ask)
-        spent.append(1000 * (rig.cpu_seconds()[planner] - before) / len(seconds))
+    async def measure_half() -> list[float]:
+        before = rig.cpu_seconds_by_program()[planner]
+        seconds = await time_calls_one_by_one(rig.sizes.calls // 2, ask_capacity)
+        spent.append(1000 * (rig.cpu_seconds_by_program()[planner] - before) / len(seconds))
         return seconds
 
-    await one_by_one(WARM_CALLS, ask)
-    well = await half()
+    await time_calls_one_by_one(WARM_CALLS, ask_capacity)
+    well = await measure_half()
     rig.stack.silence_member(EMPTY)
     try:
-        frozen = await half()
-        await rig.until(f"{EMPTY} is missed", is_missed, FROZEN_SECONDS)
-        frozen += await half()
+        frozen = await measure_half()
+        await rig.wait_until(f"{EMPTY} is missed", is_frozen_cluster_missed, FROZEN_SECONDS)
+        frozen += await measure_half()
     finally:
         rig.stack.wake_member(EMPTY)
-    await rig.until(f"{EMPTY} is back", lambda: rig.is_cluster_ready(EMPTY), FROZEN_SECONDS)
-    well += await half()
+    await rig.wait_until(f"{EMPTY} is back", lambda: rig.is_cluster_ready(EMPTY), FROZEN_SECONDS)
+    well += await measure_half()
     rig.say(
         f"the planner's CPU a call: {', '.join(f'{each:.2f}' for each in spent)} ms; frozen in the second and third"
     )
     return {
-        f"capacity_one_frozen_p{percent}_ms": Measured(in_ms(frozen, percent), in_ms(well, percent))
+        f"capacity_one_frozen_p{percent}_ms": Measured(
+            percentile_in_ms(frozen, percent), percentile_in_ms(well, percent)
+        )
         for percent in (50, 99)
     }
 
@@ -87,19 +89,19 @@ async def measure_node_changes(rig: Rig) -> Mapping[str, Measured]:
     """From before a cordon is sent to the member until the first answer that counts it."""
     random = Random(1)
     rig.say(f"{rig.sizes.round_trips} bare Kafka round trips")
-    trips = await round_trips(rig.addresses.kafka, rig.sizes.round_trips, random)
-    async with EmptyCalls(await rig.leader()) as empty:
-        base = await one_by_one(rig.sizes.calls, empty)
+    trips = await measure_kafka_round_trips(rig.addresses.kafka, rig.sizes.round_trips, random)
+    async with EmptyCalls(await rig.active_planner_address()) as empty:
+        base = await time_calls_one_by_one(rig.sizes.calls, empty)
     rig.say(f"{rig.sizes.node_changes} nodes are cordoned and uncordoned at random moments")
-    seconds, polls = await _changes(rig, random)
+    seconds, polls = await _time_cordons(rig, random)
     return {
-        "node_change_visible_p50_ms": Measured(in_ms(seconds, 50), in_ms(trips, 50)),
-        "node_change_visible_p99_ms": Measured(in_ms(seconds, 99), in_ms(trips, 99)),
-        "node_change_poll_p50_ms": Measured(in_ms(polls, 50), in_ms(base, 50)),
+        "node_change_visible_p50_ms": Measured(percentile_in_ms(seconds, 50), percentile_in_ms(trips, 50)),
+        "node_change_visible_p99_ms": Measured(percentile_in_ms(seconds, 99), percentile_in_ms(trips, 99)),
+        "node_change_poll_p50_ms": Measured(percentile_in_ms(polls, 50), percentile_in_ms(base, 50)),
     }
 
 
-async def round_trips(bootstrap: str, count: int, random: Random) -> list[float]:
+async def measure_kafka_round_trips(bootstrap: str, count: int, random: Random) -> list[float]:
     """Produce, acknowledged by all, until a consumer in this process has it."""
     await _create_topic(bootstrap)
     producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all")
@@ -132,14 +134,14 @@ async def _create_topic(bootstrap: str) -> None:
         await admin.close()
 
 
-async def _changes(rig: Rig, random: Random) -> tuple[list[float], list[float]]:
+async def _time_cordons(rig: Rig, random: Random) -> tuple[list[float], list[float]]:
     """Seconds of each change, and of each question that was asked to see it."""
     seconds: list[float] = []
     polls: list[float] = []
     endpoint = rig.big_endpoint()
     headers = {"Authorization": f"Bearer {endpoint.token}", "Content-Type": "application/merge-patch+json"}
     async with aiohttp.ClientSession(headers=headers) as session:
-        room = await _room(rig, polls)
+        room = await _poll_room(rig, polls)
         node, cordoned = "", False
         for _ in range(rig.sizes.node_changes):
             await asyncio.sleep(random.uniform(0.0, PAUSE_LONGEST_SECONDS))
@@ -150,7 +152,7 @@ async def _changes(rig: Rig, random: Random) -> tuple[list[float], list[float]]:
             async with session.patch(url, json=patch) as answer:
                 answer.raise_for_status()
             before = room
-            while (room := await _room(rig, polls)) == before:
+            while (room := await _poll_room(rig, polls)) == before:
                 if time.perf_counter() - started > CHANGE_SECONDS:
                     raise Unmeasured(f"{node}: {patch} was not visible within {CHANGE_SECONDS:.0f} s")
             seconds.append(time.perf_counter() - started)
@@ -159,7 +161,7 @@ async def _changes(rig: Rig, random: Random) -> tuple[list[float], list[float]]:
     return seconds, polls
 
 
-async def _room(rig: Rig, polls: list[float]) -> int:
+async def _poll_room(rig: Rig, polls: list[float]) -> int:
     started = time.perf_counter()
     reply = await rig.client.capacity(_QUESTION)
     polls.append(time.perf_counter() - started)

@@ -21,7 +21,7 @@ from spillway.v1 import planner_pb2
 from spillway.wire import fill_message, unpack_columns, value_from_message
 from spillway_local.fleet_plan import deployment
 
-from .big_fleet import FleetSize, cluster_name, joined, reported
+from .big_fleet import FleetSize, capacity_reported_event, cluster_joined_event, cluster_name
 from .planning import NOW, Bench
 
 ITEMS = 100
@@ -56,7 +56,7 @@ class Spent:
         self.whole = self.alone = 0.0
         self._since = time.thread_time()
 
-    def note(self, *, alone: bool) -> None:
+    def note_time_spent(self, *, alone: bool) -> None:
         """What was done since the last time."""
         now = time.thread_time()
         self.whole += now - self._since
@@ -64,14 +64,14 @@ class Spent:
         self._since = time.thread_time()
 
 
-def fleet_of(case: Case) -> Bench:
+def make_bench(case: Case) -> Bench:
     """Its clusters, each held by a propagator, so that they are asked."""
     bench = Bench(FleetSize(case.clusters, case.nodes, 0))
     for index in range(case.clusters):
-        bench.state.apply_event(joined(index), NOW)
-        block = reported(index, case.nodes)
+        bench.state.apply_event(cluster_joined_event(index), NOW)
+        block = capacity_reported_event(index, case.nodes)
         bench.state.apply_event(block, NOW, columns=unpack_columns(block.columns))
-        bench.changed(cluster_name(index))
+        bench.apply_capacity_change(cluster_name(index))
         bench.state.admitted.note_claim(cluster_name(index))
     return bench
 
@@ -87,36 +87,36 @@ def batch_bytes(number: int, unlike: bool) -> bytes:
     return message.SerializeToString()
 
 
-def plan(bench: Bench, data: bytes) -> Spent:
+def plan_batch(bench: Bench, data: bytes) -> Spent:
     """One batch, as the planner's shell plans it."""
     state, spent = bench.state, Spent()
     read = value_from_message(planner_pb2.PlanBatchRequest.FromString(data), PlanBatchRequest)
     requests = [item.apply for item in read.items if item.apply is not None]
-    spent.note(alone=True)
+    spent.note_time_spent(alone=True)
     new = {asking.template_digest(request): request for request in requests}
-    asked = [found.event for found in asking.shape_questions(state, new.values(), bench.moment())]
+    asked = [found.event for found in asking.shape_questions(state, new.values(), bench.next_moment())]
     for digest in new:
         state.admitted.note_declared(digest)
-    spent.note(alone=False)
-    written(asked)
-    spent.note(alone=True)
-    answer(state, asked)
+    spent.note_time_spent(alone=False)
+    write_events(asked)
+    spent.note_time_spent(alone=True)
+    admit_asked_shapes(state, asked)
     events, answers = list[Event | Tombstone](), []
     for request in requests:
-        decided, reply = decisions.decide_apply(state, request, bench.moment()).events_and_reply
+        decided, reply = decisions.decide_apply(state, request, bench.next_moment()).events_and_reply
         for event in decided:
             state.apply_event(event, NOW)
         events += decided
         answers.append(BatchAnswer("OK", "", reply))
-    spent.note(alone=False)
-    written(events)
+    spent.note_time_spent(alone=False)
+    write_events(events)
     fill_message(PlanBatchReply(tuple(answers)), message := planner_pb2.PlanBatchReply())
     message.SerializeToString()
-    spent.note(alone=True)
+    spent.note_time_spent(alone=True)
     return spent
 
 
-def answer(state: PlannerState, asked: Sequence[ShapeAsked]) -> None:
+def admit_asked_shapes(state: PlannerState, asked: Sequence[ShapeAsked]) -> None:
     """Each cluster makes of the pods what their template says."""
     for event in asked:
         for cluster in event.clusters:
@@ -124,15 +124,17 @@ def answer(state: PlannerState, asked: Sequence[ShapeAsked]) -> None:
             state.apply_event(said, NOW)
 
 
-def written(events: Sequence[Event | Tombstone]) -> None:
+def write_events(events: Sequence[Event | Tombstone]) -> None:
     for event in events:
         outgoing_record(event)
 
 
-def measure(case: Case, batches: int) -> tuple[float, float]:
+def measure_case(case: Case, batches: int) -> tuple[float, float]:
     """Microseconds by workload: of all, and of reading and writing alone."""
-    bench = fleet_of(case)
-    found = [plan(bench, batch_bytes(number, case.unlike)) for number in range(WARM_BATCHES + batches)][WARM_BATCHES:]
+    bench = make_bench(case)
+    found = [plan_batch(bench, batch_bytes(number, case.unlike)) for number in range(WARM_BATCHES + batches)][
+        WARM_BATCHES:
+    ]
     planned = ITEMS * len(found)
     return MICRO * sum(one.whole for one in found) / planned, MICRO * sum(one.alone for one in found) / planned
 
@@ -142,7 +144,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     batches = 2 if parser.parse_args().quick else 10
     for case in CASES:
-        value, baseline = measure(case, batches)
+        value, baseline = measure_case(case, batches)
         print(json.dumps({"name": case.name, "value": value, "baseline": baseline, "floor": None}), flush=True)
 
 

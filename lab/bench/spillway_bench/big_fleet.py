@@ -64,7 +64,7 @@ def cluster_name(index: int) -> str:
     return f"cluster-{index:03}"
 
 
-def joined(index: int) -> ClusterJoined:
+def cluster_joined_event(index: int) -> ClusterJoined:
     name = cluster_name(index)
     own = index % 10 < OWN_OF_TEN
     groups = () if own else (_GROUP,)
@@ -83,24 +83,24 @@ _GROUP = NodeGroup(
 )
 
 
-def reported(index: int, nodes: int, epoch: int = EPOCH) -> CapacityReported:
+def capacity_reported_event(index: int, nodes: int, epoch: int = EPOCH) -> CapacityReported:
     """The one whole block of a cluster."""
-    data = pack_columns(columns(index, nodes))
+    data = pack_columns(make_node_columns(index, nodes))
     return CapacityReported(cluster_name(index), epoch, 0, 1, 0, 0, data, ())
 
 
-def columns(index: int, nodes: int) -> NodeColumns:
+def make_node_columns(index: int, nodes: int) -> NodeColumns:
     random = np.random.default_rng([SEED, index])
     machine, pool = random.integers(len(MACHINES), size=nodes), random.integers(len(POOLS), size=nodes)
     zone = random.integers(len(ZONES), size=nodes)
-    allocatable = _allocatable(machine, pool)
+    allocatable = _allocatable_matrix(machine, pool)
     filled = np.clip(random.normal(0.5, 0.25, size=nodes), 0.02, 0.99)
     requested = (allocatable * filled).astype(np.int64)
-    pods = _pods(random, nodes)
+    pods = _pod_kinds_by_node(random, nodes)
     requested[RESOURCES.index("pods")] = PODS_OF_A_KIND * POD_KINDS_PER_NODE
     requested[RESOURCES.index("cpu")] -= requested[RESOURCES.index("cpu")] % 10
     requested[RESOURCES.index("nvidia.com/gpu")] = allocatable[RESOURCES.index("nvidia.com/gpu")] // 2
-    label_sets = tuple(_labels(kind) for kind in range(len(MACHINES) * len(POOLS) * len(ZONES)))
+    label_sets = tuple(_label_set_of_kind(kind) for kind in range(len(MACHINES) * len(POOLS) * len(ZONES)))
     cordoned = random.random(nodes) < 0.01
     return NodeColumns(
         names=tuple(f"{cluster_name(index)}-node-{row:05}" for row in range(nodes)),
@@ -121,7 +121,7 @@ def columns(index: int, nodes: int) -> NodeColumns:
     )
 
 
-def _allocatable(machine: Int64s, pool: Int64s) -> Int64s:
+def _allocatable_matrix(machine: Int64s, pool: Int64s) -> Int64s:
     cpu = np.array([cpu for cpu, _ in MACHINES], np.int64)[machine]
     memory = np.array([memory for _, memory in MACHINES], np.int64)[machine] * GIB
     gpus = np.where(pool == POOLS.index("gpu"), 8, 0)
@@ -137,7 +137,7 @@ def _allocatable(machine: Int64s, pool: Int64s) -> Int64s:
     return np.stack([by_resource.get(name, nothing) for name in RESOURCES])
 
 
-def _labels(kind: int) -> LabelSet:
+def _label_set_of_kind(kind: int) -> LabelSet:
     rest, zone = divmod(kind, len(ZONES))
     machine, pool = divmod(rest, len(POOLS))
     labels = {
@@ -151,7 +151,7 @@ def _labels(kind: int) -> LabelSet:
     return tuple(sorted(labels.items()))
 
 
-def _pods(random: np.random.Generator, nodes: int) -> Int64s:
+def _pod_kinds_by_node(random: np.random.Generator, nodes: int) -> Int64s:
     """[nodes, kinds on a node], each kind once: a run of kinds from a random one."""
     first = random.integers(POD_KINDS, size=(nodes, 1))
     return (first + 7 * np.arange(POD_KINDS_PER_NODE)) % POD_KINDS
@@ -160,7 +160,7 @@ def _pods(random: np.random.Generator, nodes: int) -> Int64s:
 # ── Workloads ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def manifests(count: int, kinds: Mapping[str, int], prefix: str, seed: int = SEED) -> Iterator[str]:
+def random_deployment_manifests(count: int, kinds: Mapping[str, int], prefix: str, seed: int = SEED) -> Iterator[str]:
     """So many Deployments, each of another shape, in an order without a pattern."""
     random = np.random.default_rng([seed, len(prefix), *prefix.encode()])
     mix = [kind for kind, share in kinds.items() for _ in range(share)]
@@ -169,10 +169,10 @@ def manifests(count: int, kinds: Mapping[str, int], prefix: str, seed: int = SEE
         # The last digits make every shape another one.
         cpu = int(random.choice((100, 250, 500, 1_000, 2_000, 4_000, 8_000))) + number % 1_000
         memory = int(random.choice((128, 256, 512, 1_024, 4_096, 16_384))) + number // 1_000 + len(prefix)
-        yield deployment(f"{prefix}-{number:05}", kind, int(random.integers(2, 21)), cpu, memory)
+        yield deployment_manifest(f"{prefix}-{number:05}", kind, int(random.integers(2, 21)), cpu, memory)
 
 
-def deployment(name: str, kind: str, replicas: int, cpu_millis: int, memory_mib: int) -> str:
+def deployment_manifest(name: str, kind: str, replicas: int, cpu_millis: int, memory_mib: int) -> str:
     requests: dict[str, Any] = {"cpu": f"{cpu_millis}m", "memory": f"{memory_mib}Mi"}
     spec: dict[str, Any] = {}
     labels = {"app": name}
@@ -182,7 +182,11 @@ def deployment(name: str, kind: str, replicas: int, cpu_millis: int, memory_mib:
         case "selector":
             spec["nodeSelector"] = {"pool": "compute"}
         case "affinity":
-            spec["affinity"] = {"nodeAffinity": _required([_term("topology.kubernetes.io/zone", "In", "a", "b")])}
+            spec["affinity"] = {
+                "nodeAffinity": _required_node_terms(
+                    [_node_match_expression("topology.kubernetes.io/zone", "In", "a", "b")]
+                )
+            }
         case "gpu":
             requests["nvidia.com/gpu"] = "1"
             spec["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
@@ -212,10 +216,10 @@ def deployment(name: str, kind: str, replicas: int, cpu_millis: int, memory_mib:
     )
 
 
-def _required(expressions: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _required_node_terms(expressions: Sequence[dict[str, Any]]) -> dict[str, Any]:
     terms = [{"matchExpressions": list(expressions)}]
     return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
 
 
-def _term(key: str, operator: str, *values: str) -> dict[str, Any]:
+def _node_match_expression(key: str, operator: str, *values: str) -> dict[str, Any]:
     return {"key": key, "operator": operator, "values": list(values)}

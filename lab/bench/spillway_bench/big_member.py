@@ -27,10 +27,10 @@ def main() -> None:
     parser.add_argument("--nodes", required=True, type=int)
     parser.add_argument("--pods", required=True, type=int)
     with survivors_set_aside():  # An API server does not stand still for its garbage.
-        asyncio.run(_serve(parser.parse_args()))
+        asyncio.run(_serve_member(parser.parse_args()))
 
 
-async def _serve(asked: argparse.Namespace) -> None:
+async def _serve_member(asked: argparse.Namespace) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -43,13 +43,15 @@ async def _serve(asked: argparse.Namespace) -> None:
         )
         server = SimServer(cluster, token, port=asked.port)
         await server.start()
-        _write_private(asked.credentials_folder / f"{asked.name}.kubeconfig", kubeconfig(asked.name, server.url, token))
+        _write_private_file(
+            asked.credentials_folder / f"{asked.name}.kubeconfig", kubeconfig(asked.name, server.url, token)
+        )
         print(f"{asked.name} serves {server.url} with {asked.nodes} nodes and {asked.pods} pods", flush=True)
         await stop.wait()
         await server.close()
 
 
-def _write_private(path: Path, content: dict[str, Any]) -> None:
+def _write_private_file(path: Path, content: dict[str, Any]) -> None:
     """Whole or not at all: somebody waits for the file."""
     draft = path.with_suffix(".draft")
     draft.touch(mode=0o600)

@@ -12,7 +12,7 @@ Call = Callable[[int], Awaitable[object]]
 """Makes the call of that number; whatever it raises fails the measurement."""
 
 
-async def one_by_one(count: int, call: Call) -> list[float]:
+async def time_calls_one_by_one(count: int, call: Call) -> list[float]:
     """Seconds of each call."""
     seconds = []
     for number in range(count):
@@ -22,20 +22,20 @@ async def one_by_one(count: int, call: Call) -> list[float]:
     return seconds
 
 
-async def at_rate(per_second: float, count: int, call: Call) -> list[float]:
+async def time_calls_at_rate(per_second: float, count: int, call: Call) -> list[float]:
     """Seconds of each call from the moment at which it was due, so that a slow server cannot slow its callers down."""
     begin = time.perf_counter() + 0.1
 
-    async def one(number: int) -> float:
+    async def time_due_call(number: int) -> float:
         due = begin + number / per_second
         await asyncio.sleep(max(0.0, due - time.perf_counter()))
         await call(number)
         return time.perf_counter() - due
 
-    return await asyncio.gather(*(one(number) for number in range(count)))
+    return await asyncio.gather(*(time_due_call(number) for number in range(count)))
 
 
-async def all_at_once(count: int, call: Call) -> float:
+async def measure_calls_per_second(count: int, call: Call) -> float:
     """Calls a second, until the last one is answered."""
     started = time.perf_counter()
     await asyncio.gather(*(call(number) for number in range(count)))

@@ -40,7 +40,7 @@ class LogTap:
     whole: asyncio.Event = field(default_factory=asyncio.Event)
     _blocks: dict[int, set[int]] = field(default_factory=dict)
 
-    def note(self, record: Record, now: float) -> None:
+    def note_record(self, record: Record, now: float) -> None:
         match record.event:
             case TurnTaken(_, cluster, instance) if cluster == BIG and not self.whole_at:
                 self.claimed_at, self.holder = now, instance
@@ -53,16 +53,16 @@ class LogTap:
 
 
 @asynccontextmanager
-async def _tapped(bus: KafkaBus) -> AsyncIterator[LogTap]:
+async def _tap_log(bus: KafkaBus) -> AsyncIterator[LogTap]:
     tap = LogTap()
     async with bus.follow_topics((CAPACITY, CAPACITY_CHANGES)) as feed:
 
-        async def read() -> None:
+        async def read_records() -> None:
             async for batch in feed:
                 for record in batch.records:
-                    tap.note(record, time.monotonic())
+                    tap.note_record(record, time.monotonic())
 
-        reading = asyncio.create_task(read())
+        reading = asyncio.create_task(read_records())
         try:
             yield tap
         finally:
@@ -74,17 +74,17 @@ async def measure_big_cluster(rig: Rig) -> Mapping[str, Measured]:
     """Joins the empty cluster, measures what is compared with, joins the big one, measures again."""
     rig.say("an empty cluster joins; memory with it")
     await rig.client.join_cluster(JoinClusterRequest(EMPTY, EMPTY, tier="own"))
-    await rig.until(f"{EMPTY} reports", lambda: rig.is_cluster_ready(EMPTY), 60)
+    await rig.wait_until(f"{EMPTY} reports", lambda: rig.is_cluster_ready(EMPTY), 60)
     await asyncio.sleep(SETTLE_SECONDS)
-    collector, planner = await rig.collector_of(EMPTY), await rig.active_planner()
-    collector_before, planner_before = memory_of(rig.pid(collector)), memory_of(rig.pid(planner))
+    collector, planner = await rig.collector_of(EMPTY), await rig.active_planner_program()
+    collector_before, planner_before = memory_of(rig.pid_of_program(collector)), memory_of(rig.pid_of_program(planner))
 
     rig.say(f"a member with {rig.sizes.nodes} nodes and {rig.sizes.pods} pods starts; its pages by bare HTTP")
     await asyncio.to_thread(rig.start_big_member)
     downloads = [await download_seconds(rig.big_endpoint()) for _ in range(DOWNLOADS)]
     rig.say("bare downloads: " + ", ".join(f"{seconds:.2f} s" for seconds in downloads))
 
-    async with rig.bus() as bus, _tapped(bus) as tap:
+    async with rig.new_bus() as bus, _tap_log(bus) as tap:
         await asyncio.sleep(1.0)
         joined_at = time.monotonic()
         await rig.client.join_cluster(JoinClusterRequest(BIG, BIG, tier="own"))
@@ -94,24 +94,26 @@ async def measure_big_cluster(rig: Rig) -> Mapping[str, Measured]:
     if tap.holder != collector:
         raise Unmeasured(f"{tap.holder} took {BIG}, while {collector} has {EMPTY}: there is no baseline")
     await asyncio.sleep(SETTLE_SECONDS)
-    _check_whole(await rig.cluster(BIG), rig)
+    _check_cluster_is_whole(await rig.find_cluster(BIG), rig)
     base = percentile(downloads, 50)
     return {
         "collector_list_s": Measured(tap.whole_at - joined_at, base),
         "collector_list_from_claim_s": Measured(tap.whole_at - tap.claimed_at, base),
-        **_memory("collector", collector_before, memory_of(rig.pid(collector))),
-        "planner_process_memory_mb": Measured(memory_of(rig.pid(planner)).resident_mb, planner_before.resident_mb),
+        **_memory_figures("collector", collector_before, memory_of(rig.pid_of_program(collector))),
+        "planner_process_memory_mb": Measured(
+            memory_of(rig.pid_of_program(planner)).resident_mb, planner_before.resident_mb
+        ),
     }
 
 
-def _memory(who: str, before: Memory, after: Memory) -> dict[str, Measured]:
+def _memory_figures(who: str, before: Memory, after: Memory) -> dict[str, Measured]:
     return {
         f"{who}_memory_mb": Measured(after.resident_mb, before.resident_mb),
         f"{who}_memory_peak_mb": Measured(after.peak_mb, before.peak_mb),
     }
 
 
-def _check_whole(found: ClusterReply | None, rig: Rig) -> None:
+def _check_cluster_is_whole(found: ClusterReply | None, rig: Rig) -> None:
     """A fast half of a list is no measurement."""
     if found is None or found.nodes != rig.sizes.nodes:
         raise Unmeasured(f"the planner sees {found.nodes if found else 'no'} nodes of {rig.sizes.nodes}")

@@ -56,14 +56,14 @@ class Figure:
         ratio = value / baseline if value is not None and baseline else None
         entry: dict[str, str | float | None] = {
             "name": self.kind.name,
-            "value": _rounded(value),
+            "value": _round_to_four_digits(value),
             "unit": self.kind.unit,
             "goal": self.kind.goal,
-            "baseline": _rounded(baseline),
-            "ratio": _rounded(ratio),
+            "baseline": _round_to_four_digits(baseline),
+            "ratio": _round_to_four_digits(ratio),
         }
         if value is not None and floor:
-            entry |= {"floor": _rounded(floor), "floor_ratio": _rounded(value / floor)}
+            entry |= {"floor": _round_to_four_digits(floor), "floor_ratio": _round_to_four_digits(value / floor)}
         return entry | {"error": self.trouble} if self.trouble else entry
 
 
@@ -166,9 +166,9 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
 
 
-def in_ms(values: Sequence[float], percent: float) -> float:
+def percentile_in_ms(values: Sequence[float], percent: float) -> float:
     return percentile(values, percent) * 1000
 
 
-def _rounded(value: float | None) -> float | None:
+def _round_to_four_digits(value: float | None) -> float | None:
     return None if value is None else float(f"{value:.4g}")

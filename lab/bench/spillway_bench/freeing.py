@@ -15,9 +15,9 @@ from spillway.bus import Feed
 from spillway.events import PlacementDecided
 from spillway_local.fleet_plan import deployment
 
-from .asking import round_trips
+from .asking import measure_kafka_round_trips
 from .big_member import NODE_PREFIX
-from .figures import Measured, Unmeasured, in_ms
+from .figures import Measured, Unmeasured, percentile_in_ms
 from .rig import Rig
 
 NAMESPACE = "bench-freed"
@@ -30,10 +30,10 @@ PAUSE_LONGEST_SECONDS = 0.2
 FULL_SECONDS = 20.0
 
 
-async def measure_freed(rig: Rig) -> Mapping[str, Measured]:
+async def measure_freed_capacity(rig: Rig) -> Mapping[str, Measured]:
     """Each sample waits for one node of its own, among more that wait for what never comes free."""
     sizes, random = rig.sizes, Random(2)
-    trips = await round_trips(rig.addresses.kafka, sizes.round_trips, random)
+    trips = await measure_kafka_round_trips(rig.addresses.kafka, sizes.round_trips, random)
     chosen = [f"{NODE_PREFIX}{number}" for number in random.sample(range(sizes.nodes), sizes.freed + 1)]
     nodes, kept = chosen[:-1], chosen[-1]
     rig.say(f"{len(chosen)} nodes are filled; {sizes.freed} replicas wait each for one, {sizes.hopeless} for the last")
@@ -42,40 +42,40 @@ async def measure_freed(rig: Rig) -> Mapping[str, Measured]:
         member = _Member(session, endpoint.server)
         await member.create_namespace()
         for node in chosen:
-            await member.fill(node)
+            await member.fill_node(node)
         waiting = [(f"hopeless-{number}", kept) for number in range(sizes.hopeless)]
         waiting += [(f"waits-{node}", node) for node in nodes]
-        await rig.until("the last node is seen as full", lambda: _is_full(rig, kept), FULL_SECONDS)
-        calls = (_apply_waiting(rig, name, node, number) for number, (name, node) in enumerate(waiting))
+        await rig.wait_until("the last node is seen as full", lambda: _is_node_full(rig, kept), FULL_SECONDS)
+        calls = (_apply_waiting_workload(rig, name, node, number) for number, (name, node) in enumerate(waiting))
         await asyncio.gather(*calls)
-        seconds = await _free(rig, member, nodes, random)
+        seconds = await _time_freed_to_placed(rig, member, nodes, random)
         await asyncio.gather(*(rig.client.delete(DeleteRequest(NAMESPACE, name)) for name, _ in waiting))
-        await member.free(kept)
+        await member.free_node(kept)
     return {
-        "freed_to_placed_p50_ms": Measured(in_ms(seconds, 50), in_ms(trips, 50)),
-        "freed_to_placed_p99_ms": Measured(in_ms(seconds, 99), in_ms(trips, 99)),
+        "freed_to_placed_p50_ms": Measured(percentile_in_ms(seconds, 50), percentile_in_ms(trips, 50)),
+        "freed_to_placed_p99_ms": Measured(percentile_in_ms(seconds, 99), percentile_in_ms(trips, 99)),
     }
 
 
-async def _free(rig: Rig, member: "_Member", nodes: list[str], random: Random) -> list[float]:
+async def _time_freed_to_placed(rig: Rig, member: "_Member", nodes: list[str], random: Random) -> list[float]:
     """From before a blocker's deletion is sent until the placement was read from the log, of each node."""
     seconds = []
-    async with rig.bus() as bus, bus.follow_topics((PLACEMENTS,), {}) as feed:
+    async with rig.new_bus() as bus, bus.follow_topics((PLACEMENTS,), {}) as feed:
         await feed.end_offsets()
         for node in nodes:
             await asyncio.sleep(random.uniform(0.0, PAUSE_LONGEST_SECONDS))
             started = time.perf_counter()
-            await member.free(node)
+            await member.free_node(node)
             try:
                 async with asyncio.timeout(PLACED_SECONDS):
-                    await _placed(feed, f"waits-{node}")
+                    await _wait_for_placement(feed, f"waits-{node}")
             except TimeoutError:
                 raise Unmeasured(f"waits-{node} was not placed within {PLACED_SECONDS:.0f} s") from None
             seconds.append(time.perf_counter() - started)
     return seconds
 
 
-async def _placed(feed: Feed, name: str) -> None:
+async def _wait_for_placement(feed: Feed, name: str) -> None:
     async for batch in feed:
         for record in batch.records:
             event = record.event
@@ -87,22 +87,22 @@ async def _placed(feed: Feed, name: str) -> None:
                 return
 
 
-async def _is_full(rig: Rig, node: str) -> bool:
+async def _is_node_full(rig: Rig, node: str) -> bool:
     try:
-        return (await rig.client.plan(ApplyRequest((_manifest("probe", node, 0),)))).placed == 0
+        return (await rig.client.plan(ApplyRequest((_manifest_for_node("probe", node, 0),)))).placed == 0
     except RequestError as error:
         if error.code != "FAILED_PRECONDITION":  # The node does not bear its label yet, as far as the planner knows.
             raise
         return False
 
 
-async def _apply_waiting(rig: Rig, name: str, node: str, number: int) -> None:
-    reply = await rig.client.apply(ApplyRequest((_manifest(name, node, number),), name))
+async def _apply_waiting_workload(rig: Rig, name: str, node: str, number: int) -> None:
+    reply = await rig.client.apply(ApplyRequest((_manifest_for_node(name, node, number),), name))
     if reply.placed:
         raise Unmeasured(f"{name} does not wait: it was placed")
 
 
-def _manifest(name: str, node: str, number: int) -> str:
+def _manifest_for_node(name: str, node: str, number: int) -> str:
     """A replica for one node alone; ten sizes of memory, so that shapes differ where nodes do not."""
     manifest: dict[str, Any] = json.loads(deployment(name, NAMESPACE, 1, REPLICA_CPU, f"{512 + number % 10}Mi"))
     manifest["spec"]["template"]["spec"]["nodeSelector"] = {SLOT_LABEL: node}
@@ -119,9 +119,11 @@ class _Member:
         self._nodes = f"{server}/api/v1/nodes"
 
     async def create_namespace(self) -> None:
-        await self._post(self._namespaces, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        await self._post_manifest(
+            self._namespaces, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+        )
 
-    async def fill(self, node: str) -> None:
+    async def fill_node(self, node: str) -> None:
         """A foreign pod, bound to the node from the start, and the node's label."""
         patch = {"metadata": {"labels": {SLOT_LABEL: node}}}
         headers = {"Content-Type": "application/merge-patch+json"}
@@ -134,12 +136,12 @@ class _Member:
             "metadata": {"name": f"blocker-{node}", "namespace": NAMESPACE},
             "spec": {"nodeName": node, "containers": [container]},
         }
-        await self._post(self._pods, pod)
+        await self._post_manifest(self._pods, pod)
 
-    async def free(self, node: str) -> None:
+    async def free_node(self, node: str) -> None:
         async with self._session.delete(f"{self._pods}/blocker-{node}?gracePeriodSeconds=0") as answer:
             answer.raise_for_status()
 
-    async def _post(self, url: str, manifest: dict[str, Any]) -> None:
+    async def _post_manifest(self, url: str, manifest: dict[str, Any]) -> None:
         async with self._session.post(url, json=manifest) as answer:
             answer.raise_for_status()

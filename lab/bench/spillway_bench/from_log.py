@@ -26,11 +26,21 @@ from spillway.model import Generation, Part, WorkloadFacts
 from spillway.rpc.client import PlannerClient
 from spillway_local.stack import Stack, StackOptions
 
-from .big_fleet import EPOCH, FULL_FLEET, KINDS, NAMESPACE, QUICK_FLEET, FleetSize, cluster_name, joined, manifests
-from .big_fleet import reported as block_of
-from .calls import EmptyCalls, one_by_one
-from .figures import Measured, Unmeasured, in_ms
-from .planning import facts_of
+from .big_fleet import (
+    EPOCH,
+    FULL_FLEET,
+    KINDS,
+    NAMESPACE,
+    QUICK_FLEET,
+    FleetSize,
+    cluster_joined_event,
+    cluster_name,
+    random_deployment_manifests,
+)
+from .big_fleet import capacity_reported_event as block_of
+from .calls import EmptyCalls, time_calls_one_by_one
+from .figures import Measured, Unmeasured, percentile_in_ms
+from .planning import facts_of_part
 from .rig import Rig, Say, Sizes
 
 FIGURES = ("start_from_log_s", "capacity_new_shape_p50_ms", "capacity_new_shape_p99_ms")
@@ -52,37 +62,37 @@ def measure_from_log(folder: Path, sizes: Sizes, say: Say) -> Mapping[str, Measu
     """On a stack of its own, of which only the log, the store and one planner go on."""
     stack = Stack(StackOptions(folder, fleet=(), instances=1, outlives=False), say)
     try:
-        stack.wipe()
+        stack.stop_and_delete_data()
         stack.start()
         for service in ("snapshot-1", "propagator-1", _PLANNER):
             stack.supervision.stop_program(service)
-        return asyncio.run(_measure(stack, sizes, say))
+        return asyncio.run(_measure_on_stack(stack, sizes, say))
     finally:
         stack.stop()
 
 
-async def _measure(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
+async def _measure_on_stack(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
     size = QUICK_FLEET if sizes.in_process_small else FULL_FLEET
     addresses = stack.addresses()
     async with asyncio.timeout(SECONDS_MAX), PlannerClient(addresses.planners) as client:
         rig = Rig(stack, addresses, sizes, client, say)
-        async with rig.bus() as bus:
+        async with rig.new_bus() as bus:
             say(f"{size.clusters} clusters of {size.nodes} nodes and {size.shapes} workloads are written to the log")
-            await _write(bus, size)
-            async with _heartbeats(bus, size):
-                started = await _start(rig, size)
-                spent = rig.cpu_seconds()[_PLANNER]
-                read = await _read(bus)
+            await _write_fleet(bus, size)
+            async with _send_heartbeats(bus, size):
+                started = await _time_planner_start(rig, size)
+                spent = rig.cpu_seconds_by_program()[_PLANNER]
+                read = await _time_log_reading(bus)
                 say(f"the planner began in {started:.1f} s ({spent:.1f} of its CPU), reading alone takes {read:.1f} s")
-                return {"start_from_log_s": Measured(started, read), **await _new_shapes(rig, size)}
+                return {"start_from_log_s": Measured(started, read), **await _measure_new_shapes(rig, size)}
 
 
-async def _write(bus: KafkaBus, size: FleetSize) -> None:
+async def _write_fleet(bus: KafkaBus, size: FleetSize) -> None:
     """The fleet as collectors and a planner before would have left it: all workloads placed and bound."""
     async with bus.join_standby_group("planner", "bench") as turn:
         writer = await turn.wait_for_turn()
-        known = [*_workloads(size, writer.epoch)]
-        events: list[Event | Tombstone] = [joined(index) for index in range(size.clusters)]
+        known = [*_placed_workloads(size, writer.turn_epoch)]
+        events: list[Event | Tombstone] = [cluster_joined_event(index) for index in range(size.clusters)]
         events += [event for declared, placed, _ in known for event in (declared, placed)]
         for at in range(0, len(events), EVENTS_IN_TRANSACTION):
             await writer.write_events(events[at : at + EVENTS_IN_TRANSACTION])
@@ -91,28 +101,28 @@ async def _write(bus: KafkaBus, size: FleetSize) -> None:
         await bus.publish(replace(block_of(index, size.nodes), facts=facts))
 
 
-def _workloads(size: FleetSize, epoch: int) -> Iterator[Known]:
+def _placed_workloads(size: FleetSize, epoch: int) -> Iterator[Known]:
     """Each of another shape, and whole in one cluster."""
     state = PlannerState(PlannerRules())
-    for number, manifest in enumerate(manifests(size.shapes, KINDS, "known")):
+    for number, manifest in enumerate(random_deployment_manifests(size.shapes, KINDS, "known")):
         declared = declaring.next_declaration(state, read_manifests((manifest,)), None)
         generation, count = Generation(epoch, number + 1), declared.replicas
         part = Part(cluster_name(number % size.clusters), generation, count, 0, count, removing=False)
         placed = PlacementDecided(NAMESPACE, declared.name, generation, declared.generation, (part,), 0, "")
-        yield declared, placed, facts_of(declared.name, part)
+        yield declared, placed, facts_of_part(declared.name, part)
 
 
 @asynccontextmanager
-async def _heartbeats(bus: KafkaBus, size: FleetSize) -> AsyncIterator[None]:
+async def _send_heartbeats(bus: KafkaBus, size: FleetSize) -> AsyncIterator[None]:
     """Every cluster says again and again that nothing has changed."""
 
-    async def beat() -> None:
+    async def publish_heartbeats() -> None:
         for number in _BEATS:
             names = (cluster_name(index) for index in range(size.clusters))
             await bus.publish(*(CapacityChanged(name, EPOCH, 0, number, 0, b"", (), (), (), "") for name in names))
             await asyncio.sleep(HEARTBEAT_SECONDS)
 
-    beating = asyncio.create_task(beat())
+    beating = asyncio.create_task(publish_heartbeats())
     try:
         yield
     finally:
@@ -120,27 +130,27 @@ async def _heartbeats(bus: KafkaBus, size: FleetSize) -> AsyncIterator[None]:
         await asyncio.wait({beating})
 
 
-async def _start(rig: Rig, size: FleetSize) -> float:
+async def _time_planner_start(rig: Rig, size: FleetSize) -> float:
     """Seconds from the start of the process until it answers with the room of every cluster."""
-    question = CapacityRequest((next(manifests(1, KINDS, "known")),))
+    question = CapacityRequest((next(random_deployment_manifests(1, KINDS, "known")),))
     started = time.perf_counter()
     await asyncio.to_thread(rig.stack.supervision.start_program, _PLANNER)
 
-    async def is_active() -> bool:
-        return rig.is_ready(_PLANNER) and not (await rig.client.list_brakes(ListBrakesRequest())).stale
+    async def is_planner_active() -> bool:
+        return rig.is_program_ready(_PLANNER) and not (await rig.client.list_brakes(ListBrakesRequest())).stale
 
-    async def knows_all() -> bool:
+    async def knows_every_cluster() -> bool:
         found = (await rig.client.capacity(question)).clusters
         return (
             len({entry.cluster for entry in found if 0 <= entry.age_ms <= FRESH_MS and entry.certain}) == size.clusters
         )
 
-    await rig.until("the planner is active", is_active, STARTS_SECONDS)
-    await rig.until("every cluster is fresh", knows_all, STARTS_SECONDS)
+    await rig.wait_until("the planner is active", is_planner_active, STARTS_SECONDS)
+    await rig.wait_until("every cluster is fresh", knows_every_cluster, STARTS_SECONDS)
     return time.perf_counter() - started
 
 
-async def _read(bus: KafkaBus) -> float:
+async def _time_log_reading(bus: KafkaBus) -> float:
     """Seconds to read and decode the same records, without what is packed in them, and to keep nothing."""
     started = time.perf_counter()
     records = 0
@@ -155,13 +165,15 @@ async def _read(bus: KafkaBus) -> float:
     return time.perf_counter() - started
 
 
-async def _new_shapes(rig: Rig, size: FleetSize) -> Mapping[str, Measured]:
+async def _measure_new_shapes(rig: Rig, size: FleetSize) -> Mapping[str, Measured]:
     count = NEW_SHAPES_QUICK if size is QUICK_FLEET else NEW_SHAPES
-    asked = [CapacityRequest((manifest,)) for manifest in manifests(count, KINDS, "asked")]
-    async with EmptyCalls(await rig.leader()) as empty:
-        base = await one_by_one(count, empty)
-    seconds = await one_by_one(count, lambda number: rig.client.capacity(asked[number]))
+    asked = [CapacityRequest((manifest,)) for manifest in random_deployment_manifests(count, KINDS, "asked")]
+    async with EmptyCalls(await rig.active_planner_address()) as empty:
+        base = await time_calls_one_by_one(count, empty)
+    seconds = await time_calls_one_by_one(count, lambda number: rig.client.capacity(asked[number]))
     return {
-        f"capacity_new_shape_p{percent}_ms": Measured(in_ms(seconds, percent), in_ms(base, percent))
+        f"capacity_new_shape_p{percent}_ms": Measured(
+            percentile_in_ms(seconds, percent), percentile_in_ms(base, percent)
+        )
         for percent in (50, 99)
     }

@@ -42,7 +42,7 @@ FIGURES_BY_MODULE: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def measure_in_process(module: str, small: bool) -> Mapping[str, Measured]:
+def measure_in_subprocess(module: str, small: bool) -> Mapping[str, Measured]:
     """Runs the module; Unmeasured when it fails."""
     command = [sys.executable, "-m", f"spillway_bench.{module}", *(["--quick"] if small else [])]
     folder = Path(__file__).parent.parent

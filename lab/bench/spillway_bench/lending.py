@@ -23,7 +23,7 @@ from spillway.rpc.client import LendingClient, PlannerClient
 from spillway_local.stack import Stack, StackOptions
 
 from .big_member import NODE_PREFIX
-from .figures import Measured, Unmeasured, in_ms, percentile
+from .figures import Measured, Unmeasured, percentile, percentile_in_ms
 from .lent_fleet import (
     BARE_GRACE_SECONDS,
     GRACE_SECONDS,
@@ -34,13 +34,13 @@ from .lent_fleet import (
     POOL_POD,
     BarePods,
     Member,
-    all_seen,
-    at_rate_until_seen,
     bare_lease_cpu_percent,
-    member,
+    open_member,
     owner_name,
+    time_writes_until_seen,
+    wait_until_all_seen,
 )
-from .lent_sights import NodeKey, Sights, watched
+from .lent_sights import NodeKey, Sights, watch_clusters
 from .machine import memory_of
 from .rig import Rig, Say, Sizes
 
@@ -99,9 +99,9 @@ def measure_lending(folder: Path, sizes: Sizes, say: Say) -> Mapping[str, Measur
     """On a stack of its own, of which only the log and what lends go on once the clusters have joined."""
     stack = Stack(StackOptions(folder, fleet=(), instances=1, outlives=False), say)
     try:
-        stack.wipe()
+        stack.stop_and_delete_data()
         stack.start()
-        return asyncio.run(_measure(stack, sizes, say))
+        return asyncio.run(_measure_on_stack(stack, sizes, say))
     finally:
         stack.stop()
 
@@ -113,7 +113,7 @@ class Log:
     recalled: list[NodeRecalled] = field(default_factory=list)
     returned: list[NodeReturned] = field(default_factory=list)
 
-    async def follow(self, feed: Feed) -> None:
+    async def follow_feed(self, feed: Feed) -> None:
         async for batch in feed:
             for record in batch.records:
                 match record.event:
@@ -139,68 +139,72 @@ class Bench:
     """Nodes that owners' Deployments need, together."""
     pods: int = 0
 
-    async def until(self, what: str, holds: Callable[[], bool], seconds: float) -> float:
+    async def wait_until(self, what: str, holds: Callable[[], bool], seconds: float) -> float:
         """How many seconds it took."""
         began = time.monotonic()
 
-        async def held() -> bool:
+        async def is_condition_met() -> bool:
             return holds()
 
-        await self.rig.until(what, held, seconds)
+        await self.rig.wait_until(what, is_condition_met, seconds)
         return time.monotonic() - began
 
 
-async def _measure(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
+async def _measure_on_stack(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
     plan = QUICK if sizes.in_process_small else FULL
     addresses = stack.addresses()
     async with asyncio.timeout(SECONDS_MAX), AsyncExitStack() as open_:
         client = await open_.enter_async_context(PlannerClient(addresses.planners))
         rig = Rig(stack, addresses, sizes, client, say)
         names = [owner_name(number) for number in range(plan.owners)]
-        await _start(rig, plan, names)
+        await _start_members(rig, plan, names)
         pool, *owners = [
-            await open_.enter_async_context(member(load_endpoint(stack.credentials, name))) for name in (POOL, *names)
+            await open_.enter_async_context(open_member(load_endpoint(stack.credentials, name)))
+            for name in (POOL, *names)
         ]
-        bus = await open_.enter_async_context(rig.bus())
+        bus = await open_.enter_async_context(rig.new_bus())
         feed = await open_.enter_async_context(bus.follow_topics((RECALLS, LENDING)))
         group = await open_.enter_async_context(asyncio.TaskGroup())
         log = Log()
-        following = group.create_task(log.follow(feed))
-        apis = {name: stack.connect(name) for name in (POOL, *names)}
+        following = group.create_task(log.follow_feed(feed))
+        apis = {name: stack.connect_to_member(name) for name in (POOL, *names)}
         for api in apis.values():
             open_.push_async_callback(api.close)
-        sights = await open_.enter_async_context(watched(apis[POOL], {name: apis[name] for name in names}))
+        sights = await open_.enter_async_context(watch_clusters(apis[POOL], {name: apis[name] for name in names}))
         bench = Bench(rig, plan, pool, dict(zip(names, owners, strict=True)), sights, log)
-        found = await _phases(bench)
+        found = await _measure_phases(bench)
         following.cancel()
         return found
 
 
-async def _phases(bench: Bench) -> Mapping[str, Measured]:
+async def _measure_phases(bench: Bench) -> Mapping[str, Measured]:
     for one in (bench.pool, *bench.owners.values()):
         await one.create_namespace()
-    bare = await _bare(bench)
-    before = memory_of(bench.rig.pid(_BRIDGE)).resident_mb
+    bare = await _measure_bare_pods(bench)
+    before = memory_of(bench.rig.pid_of_program(_BRIDGE)).resident_mb
     found: dict[str, Measured] = {}
     try:
-        await _lend(bench)
-        await _fill(bench)
-        created, mirrored = await _timed(bench)
-        found |= _percentiles("bound_to_created", created, bare.created)
-        found |= _percentiles("status_to_mirrored", mirrored, bare.started)
-        found |= await _rest(bench, before)
-        async for returned in _returns(bench, bare.returns):
+        await _lend_nodes(bench)
+        await _fill_pool(bench)
+        created, mirrored = await _time_pods(bench)
+        found |= _percentile_figures("bound_to_created", created, bare.created)
+        found |= _percentile_figures("status_to_mirrored", mirrored, bare.started)
+        found |= await _measure_rest(bench, before)
+        async for returned in _measure_returns(bench, bare.returns):
             found |= returned
     except Unmeasured as error:
         raise Unmeasured(str(error), found) from None
     return found
 
 
-def _percentiles(name: str, seconds: Sequence[float], bases: Sequence[float]) -> dict[str, Measured]:
-    return {f"{name}_p{percent}_ms": Measured(in_ms(seconds, percent), in_ms(bases, percent)) for percent in (50, 99)}
+def _percentile_figures(name: str, seconds: Sequence[float], bases: Sequence[float]) -> dict[str, Measured]:
+    return {
+        f"{name}_p{percent}_ms": Measured(percentile_in_ms(seconds, percent), percentile_in_ms(bases, percent))
+        for percent in (50, 99)
+    }
 
 
-async def _start(rig: Rig, plan: Plan, owners: Sequence[str]) -> None:
+async def _start_members(rig: Rig, plan: Plan, owners: Sequence[str]) -> None:
     """The members join; what does not lend stops."""
     rig.say(f"{len(owners)} owners with {plan.nodes} nodes each, and a pool, start and join")
     for name in owners:
@@ -209,7 +213,7 @@ async def _start(rig: Rig, plan: Plan, owners: Sequence[str]) -> None:
     for name in (*owners, POOL):
         await rig.client.join_cluster(JoinClusterRequest(name, name, tier="own"))
     for name in (*owners, POOL):
-        await rig.until(f"{name} reports", lambda name=name: rig.is_cluster_ready(name), JOIN_SECONDS)  # type: ignore[misc]
+        await rig.wait_until(f"{name} reports", lambda name=name: rig.is_cluster_ready(name), JOIN_SECONDS)  # type: ignore[misc]
     for service in ("planner-1", "propagator-1", "hpa-1"):
         await asyncio.to_thread(rig.stack.supervision.stop_program, service)
 
@@ -226,33 +230,37 @@ class Bare:
     returns: Mapping[int, Sequence[float]]
 
 
-async def _bare(bench: Bench) -> Bare:
+async def _measure_bare_pods(bench: Bench) -> Bare:
     plan, sights = bench.plan, bench.sights
     name, owner = next(iter(bench.owners.items()))
     pods = BarePods(owner, plan.nodes)
     bench.rig.say(f"{plan.timed} pods by bare HTTP, {plan.per_second:g} a second, and their status")
     marks = [f"bare-{number}" for number in range(plan.timed)]
 
-    async def create(mark: str) -> None:
-        await pods.create(mark, NEVER_STARTS)
+    async def create_pod(mark: str) -> None:
+        await pods.create_pod(mark, NEVER_STARTS)
 
-    created = await at_rate_until_seen(marks, plan.per_second, create, lambda mark: sights.of(mark).created)
-    started = await at_rate_until_seen(marks, plan.per_second, pods.start, lambda mark: sights.of(mark).started)
-    await asyncio.gather(*(pods.delete(mark, 0) for mark in marks))
-    gone = {count: await _bare_ends(bench, name, pods, count) for count in (1, plan.some, plan.nodes)}
-    await bench.until("no bare pod is left", lambda: not sights.real, JOIN_SECONDS)
+    created = await time_writes_until_seen(
+        marks, plan.per_second, create_pod, lambda mark: sights.times_of_pod(mark).created
+    )
+    started = await time_writes_until_seen(
+        marks, plan.per_second, pods.set_pod_running, lambda mark: sights.times_of_pod(mark).started
+    )
+    await asyncio.gather(*(pods.delete_pod(mark, 0) for mark in marks))
+    gone = {count: await _time_bare_pod_ends(bench, name, pods, count) for count in (1, plan.some, plan.nodes)}
+    await bench.wait_until("no bare pod is left", lambda: not sights.real, JOIN_SECONDS)
     return Bare(created, started, gone)
 
 
-async def _bare_ends(bench: Bench, cluster: str, pods: BarePods, count: int) -> list[float]:
+async def _time_bare_pod_ends(bench: Bench, cluster: str, pods: BarePods, count: int) -> list[float]:
     """So many pods that use their whole grace, one a node: from the deletions until each is gone, over the grace."""
     pods.made = 0
     marks = [f"ends-{count}-{number}" for number in range(count)]
-    await asyncio.gather(*(pods.create(mark, IGNORES_GRACE) for mark in marks))
-    await all_seen(marks, lambda mark: bench.sights.of(mark).started)
+    await asyncio.gather(*(pods.create_pod(mark, IGNORES_GRACE) for mark in marks))
+    await wait_until_all_seen(marks, lambda mark: bench.sights.times_of_pod(mark).started)
     began = time.monotonic()
-    await asyncio.gather(*(pods.delete(mark, BARE_GRACE_SECONDS) for mark in marks))
-    await bench.until(f"{count} bare pods have ended", lambda: not bench.sights.real, RETURN_SECONDS)
+    await asyncio.gather(*(pods.delete_pod(mark, BARE_GRACE_SECONDS) for mark in marks))
+    await bench.wait_until(f"{count} bare pods have ended", lambda: not bench.sights.real, RETURN_SECONDS)
     nodes = [(cluster, f"{NODE_PREFIX}{number % bench.plan.nodes}") for number in range(count)]
     return [bench.sights.emptied_at[node] - began - BARE_GRACE_SECONDS for node in nodes]
 
@@ -260,46 +268,48 @@ async def _bare_ends(bench: Bench, cluster: str, pods: BarePods, count: int) -> 
 # ── Lending and pods ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _lend(bench: Bench) -> None:
+async def _lend_nodes(bench: Bench) -> None:
     """Until each node of the owners has an open virtual node."""
     rule = LendingRule("all", (), "idle", 100, 0, 1, 0.0)
     wanted = len(bench.owners) * bench.plan.nodes
     async with LendingClient(bench.rig.addresses.deschedulers) as client, _Spent(bench.rig) as spent:
         for name in bench.owners:
             await client.declare_lending(DeclareLendingRequest(name, POOL, (rule,), grace_seconds=GRACE_SECONDS))
-        took = await bench.until(f"{wanted} nodes are lent", lambda: len(bench.sights.ready) == wanted, LEND_SECONDS)
+        took = await bench.wait_until(
+            f"{wanted} nodes are lent", lambda: len(bench.sights.ready) == wanted, LEND_SECONDS
+        )
     bench.rig.say(f"{wanted} nodes were lent in {took:.1f} s; CPU seconds: {spent}")
 
 
-async def _fill(bench: Bench) -> None:
+async def _fill_pool(bench: Bench) -> None:
     """As fast as it goes, with a bound on what is under way."""
     wanted, began = bench.plan.pods - bench.plan.timed, time.monotonic()
 
-    def room() -> bool:
+    def has_room() -> bool:
         return bench.pods - len(bench.sights.running) < UNDER_WAY_MAX
 
     async with _Spent(bench.rig) as spent:
         while bench.pods < wanted:
-            await bench.until("the pool takes more", room, FILL_SECONDS)
+            await bench.wait_until("the pool takes more", has_room, FILL_SECONDS)
             count = min(PODS_IN_DEPLOYMENT, wanted - bench.pods)
             bench.pods += count
-            await bench.pool.deploy(f"fill-{bench.pods}", count, POOL_POD)
-        await _settled(bench, FILL_SECONDS)
+            await bench.pool.create_deployment(f"fill-{bench.pods}", count, POOL_POD)
+        await _wait_until_settled(bench, FILL_SECONDS)
     took = time.monotonic() - began
     bench.rig.say(f"{wanted} pods ran after {took:.1f} s, {wanted / took:.0f} a second; CPU seconds: {spent}")
 
 
-async def _settled(bench: Bench, seconds: float) -> float:
+async def _wait_until_settled(bench: Bench, seconds: float) -> float:
     """Every pool pod runs on exactly one real one, and none is lost."""
     pods, sights = bench.pods, bench.sights
-    return await bench.until(
+    return await bench.wait_until(
         f"all {pods} pods run, of which there are {len(sights.pool_pods)} in the pool and {len(sights.real)} real ones",
-        lambda: sights.settled() == len(sights.pool_pods) == len(sights.real) == pods,
+        lambda: sights.settled_pod_count() == len(sights.pool_pods) == len(sights.real) == pods,
         seconds,
     )
 
 
-async def _timed(bench: Bench) -> tuple[list[float], list[float]]:
+async def _time_pods(bench: Bench) -> tuple[list[float], list[float]]:
     """At the plan's rate: seconds from bound to created, and from the real pod's start to the pool's word of it."""
     plan, sights = bench.plan, bench.sights
     before, begin, began = set(sights.times), time.monotonic() + 0.1, bench.pods
@@ -307,8 +317,8 @@ async def _timed(bench: Bench) -> tuple[list[float], list[float]]:
         for number in range(plan.timed // PODS_IN_TIMED_DEPLOYMENT):
             await asyncio.sleep(max(0.0, begin + (bench.pods - began) / plan.per_second - time.monotonic()))
             bench.pods += PODS_IN_TIMED_DEPLOYMENT
-            await bench.pool.deploy(f"timed-{number}", PODS_IN_TIMED_DEPLOYMENT, POOL_POD)
-        await _settled(bench, TIMED_SECONDS)
+            await bench.pool.create_deployment(f"timed-{number}", PODS_IN_TIMED_DEPLOYMENT, POOL_POD)
+        await _wait_until_settled(bench, TIMED_SECONDS)
     timed = [times for uid, times in sights.times.items() if uid not in before]
     created = [times.created - times.bound for times in timed]
     mirrored = [times.mirrored - times.started for times in timed]
@@ -316,26 +326,26 @@ async def _timed(bench: Bench) -> tuple[list[float], list[float]]:
     return created, mirrored
 
 
-async def _rest(bench: Bench, memory_before: float) -> dict[str, Measured]:
+async def _measure_rest(bench: Bench, memory_before: float) -> dict[str, Measured]:
     """Nothing happens: which nodes are kept alive, and what that costs."""
     plan, rig = bench.plan, bench.rig
     wanted = len(bench.owners) * plan.nodes
-    cpu, began, carried, oldest = rig.cpu_seconds()[_BRIDGE], time.monotonic(), wanted, 0.0
+    cpu, began, carried, oldest = rig.cpu_seconds_by_program()[_BRIDGE], time.monotonic(), wanted, 0.0
     async with _Spent(rig) as spent:
         while time.monotonic() - began < plan.rest_seconds:
             await asyncio.sleep(LOOK_SECONDS)
-            renewed, now = await bench.pool.leases(), datetime.now(UTC)
+            renewed, now = await bench.pool.renewal_time_by_node(), datetime.now(UTC)
             ages = {name: (now - at).total_seconds() for name, at in renewed.items() if name in bench.sights.ready}
             carried = min(carried, sum(age < LEASE_LONGEST_SECONDS for age in ages.values()))
             oldest = max(oldest, *ages.values())
     passed = time.monotonic() - began
-    percent = 100 * (rig.cpu_seconds()[_BRIDGE] - cpu) / passed
+    percent = 100 * (rig.cpu_seconds_by_program()[_BRIDGE] - cpu) / passed
     rig.say(f"{passed:.0f} s at rest: the oldest Lease was of {oldest:.1f} s before; CPU seconds: {spent}")
-    await _check_lent(bench, wanted)
+    await _check_lent_nodes(bench, wanted)
     if bench.sights.lost_ready:
         raise Unmeasured(f"virtual nodes were not Ready for a while, {bench.sights.lost_ready} times")
     bare = await bare_lease_cpu_percent(bench.pool, wanted / LEASE_SECONDS, min(20.0, plan.rest_seconds))
-    memory = memory_of(rig.pid(_BRIDGE))
+    memory = memory_of(rig.pid_of_program(_BRIDGE))
     rig.say(f"the bridge's memory: {memory.resident_mb:.0f} MB, at most {memory.peak_mb:.0f} MB")
     return {
         "lent_nodes_per_bridge": Measured(carried, wanted),
@@ -344,19 +354,21 @@ async def _rest(bench: Bench, memory_before: float) -> dict[str, Measured]:
     }
 
 
-async def _check_lent(bench: Bench, nodes: int) -> None:
+async def _check_lent_nodes(bench: Bench, nodes: int) -> None:
     """Cores that the bridge counts as lent, at its next look, are those of the nodes that are."""
     sights = bench.sights
 
     cores = 0.0
 
-    async def counted() -> bool:
+    async def is_every_node_counted() -> bool:
         nonlocal cores
-        cores = await asyncio.to_thread(bench.rig.own_metric, _BRIDGE, "spillway_cores_lent")
+        cores = await asyncio.to_thread(bench.rig.read_own_metric, _BRIDGE, "spillway_cores_lent")
         return len(sights.tainted) == len(sights.ready) == nodes and cores == nodes * NODE_CORES
 
     try:
-        await bench.rig.until(f"{nodes} nodes and the cores of as many are lent", counted, COUNTED_SECONDS)
+        await bench.rig.wait_until(
+            f"{nodes} nodes and the cores of as many are lent", is_every_node_counted, COUNTED_SECONDS
+        )
     except Unmeasured as error:
         found = f"{len(sights.tainted)} have the taint, {len(sights.ready)} are Ready, {cores:g} cores are lent"
         raise Unmeasured(f"{error}: {found}") from None
@@ -365,7 +377,7 @@ async def _check_lent(bench: Bench, nodes: int) -> None:
 # ── Returns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _returns(bench: Bench, bare: Mapping[int, Sequence[float]]) -> AsyncIterator[dict[str, Measured]]:
+async def _measure_returns(bench: Bench, bare: Mapping[int, Sequence[float]]) -> AsyncIterator[dict[str, Measured]]:
     plan = bench.plan
     first, second = bench.owners
     rounds: list[tuple[str, str, list[int], int]] = [
@@ -374,14 +386,14 @@ async def _returns(bench: Bench, bare: Mapping[int, Sequence[float]]) -> AsyncIt
         ("return_over_grace", first, [plan.nodes], plan.nodes),
     ]
     for name, cluster, needs, at_once in rounds:
-        seconds = await _return(bench, name, cluster, needs)
+        seconds = await _time_node_returns(bench, name, cluster, needs)
         yield {
             f"{name}_p{percent}_s": Measured(percentile(seconds, percent), percentile(bare[at_once], percent))
             for percent in (50, 99)
         }
 
 
-async def _return(bench: Bench, name: str, cluster: str, needs: Sequence[int]) -> list[float]:
+async def _time_node_returns(bench: Bench, name: str, cluster: str, needs: Sequence[int]) -> list[float]:
     """Seconds over the grace from when an owner's Deployment was sent until its nodes were usable."""
     rig, sights, count = bench.rig, bench.sights, sum(needs)
     known = len(bench.log.recalled)
@@ -391,36 +403,38 @@ async def _return(bench: Bench, name: str, cluster: str, needs: Sequence[int]) -
             if deployment != names[0]:
                 await asyncio.sleep(BETWEEN_SINGLES_SECONDS)
             bench.asked_at[deployment] = time.monotonic()
-            await bench.owners[cluster].deploy(deployment, replicas, {}, cpu=NEED_CPU)
+            await bench.owners[cluster].create_deployment(deployment, replicas, {}, cpu=NEED_CPU)
         bench.asked += count
 
-        def back() -> bool:
+        def has_all_nodes_back() -> bool:
             recalled = bench.log.recalled[known:]
-            return len(recalled) >= count and all(_usable_at(sights, one) is not None for one in recalled)
+            return len(recalled) >= count and all(_recalled_usable_since(sights, one) is not None for one in recalled)
 
-        await bench.until(f"{count} nodes are back", back, GRACE_SECONDS + RETURN_SECONDS)
+        await bench.wait_until(f"{count} nodes are back", has_all_nodes_back, GRACE_SECONDS + RETURN_SECONDS)
     recalled = bench.log.recalled[known:]
-    seconds = [_over_grace(bench, one) for one in recalled]
+    seconds = [_seconds_over_grace(bench, one) for one in recalled]
     rig.say(
         f"{name}: {count} nodes, over the grace p50 {percentile(seconds, 50):.1f} s, "
         f"p99 {percentile(seconds, 99):.1f} s; CPU seconds: {spent}"
     )
     async with _Spent(rig) as spent:
-        took = await _settled(bench, SETTLE_SECONDS)
-        await bench.until("each owner's pod runs on a node of its own", lambda: _owners_run(bench), SETTLE_SECONDS)
-        await bench.until("the log has it", lambda: len(bench.log.returned) >= bench.asked, SETTLE_SECONDS)
+        took = await _wait_until_settled(bench, SETTLE_SECONDS)
+        await bench.wait_until(
+            "each owner's pod runs on a node of its own", lambda: _is_each_owner_pod_running(bench), SETTLE_SECONDS
+        )
+        await bench.wait_until("the log has it", lambda: len(bench.log.returned) >= bench.asked, SETTLE_SECONDS)
     rig.say(f"{took:.1f} s later every evicted pod ran elsewhere; CPU seconds: {spent}")
-    _say_steps(bench, names, count)
+    _say_return_steps(bench, names, count)
     await _check_recalls(bench)
     return seconds
 
 
-def _usable_at(sights: Sights, recalled: NodeRecalled) -> float | None:
-    return sights.usable_at((recalled.cluster, recalled.node))
+def _recalled_usable_since(sights: Sights, recalled: NodeRecalled) -> float | None:
+    return sights.node_usable_since((recalled.cluster, recalled.node))
 
 
-def _over_grace(bench: Bench, recalled: NodeRecalled) -> float:
-    usable = _usable_at(bench.sights, recalled)
+def _seconds_over_grace(bench: Bench, recalled: NodeRecalled) -> float:
+    usable = _recalled_usable_since(bench.sights, recalled)
     assert usable is not None
     asked = [at for name, at in bench.asked_at.items() if any(name in text for text in recalled.wanted_by)]
     if len(asked) != 1:
@@ -428,12 +442,12 @@ def _over_grace(bench: Bench, recalled: NodeRecalled) -> float:
     return usable - asked[0] - GRACE_SECONDS
 
 
-def _owners_run(bench: Bench) -> bool:
+def _is_each_owner_pod_running(bench: Bench) -> bool:
     running = [key for key, phase in bench.sights.own.values() if phase == "Running"]
     return len(running) == len(set(running)) == bench.asked
 
 
-def _say_steps(bench: Bench, names: Sequence[str], count: int) -> None:
+def _say_return_steps(bench: Bench, names: Sequence[str], count: int) -> None:
     """Of the log's records of these returns: where the time went. names: of the Deployments that needed them."""
     last = bench.log.returned[-count:]
     first = min(bench.asked_at[name] for name in names) + time.time() - time.monotonic()
@@ -469,7 +483,7 @@ async def _check_recalls(bench: Bench) -> None:
     held = [one.node for one in bench.log.recalled if one.held_back_ms]
     if held or bench.sights.lost_ready:
         raise Unmeasured(f"{len(held)} recalls were held back; {bench.sights.lost_ready} virtual nodes lost Ready")
-    await _check_lent(bench, len(bench.owners) * bench.plan.nodes - bench.asked)
+    await _check_lent_nodes(bench, len(bench.owners) * bench.plan.nodes - bench.asked)
 
 
 class _Spent:
@@ -480,11 +494,11 @@ class _Spent:
         self._text = ""
 
     async def __aenter__(self) -> "_Spent":
-        self._before, self._own, self._began = self._rig.cpu_seconds(), time.process_time(), time.monotonic()
+        self._before, self._own, self._began = self._rig.cpu_seconds_by_program(), time.process_time(), time.monotonic()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        after = self._rig.cpu_seconds()
+        after = self._rig.cpu_seconds_by_program()
         spent = {name: seconds - self._before.get(name, 0.0) for name, seconds in after.items()}
         spent["this one"] = time.process_time() - self._own
         used = ", ".join(f"{name} {seconds:.1f}" for name, seconds in spent.items() if seconds > 0.1)

@@ -43,7 +43,7 @@ class Member:
     session: aiohttp.ClientSession
     server: str
 
-    async def send(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
+    async def send_request(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         headers = _MERGE if method == "PATCH" else {}
         async with self.session.request(method, f"{self.server}{path}", json=body, headers=headers) as answer:
             answer.raise_for_status()
@@ -51,9 +51,9 @@ class Member:
 
     async def create_namespace(self) -> None:
         manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await self.send("POST", "/api/v1/namespaces", manifest)
+        await self.send_request("POST", "/api/v1/namespaces", manifest)
 
-    async def deploy(self, name: str, replicas: int, pod: Mapping[str, Any], cpu: str = "1") -> None:
+    async def create_deployment(self, name: str, replicas: int, pod: Mapping[str, Any], cpu: str = "1") -> None:
         """pod: of its template's metadata and spec, what is not the same for all."""
         labels = {"app": name}
         container = {
@@ -71,16 +71,16 @@ class Member:
             "metadata": {"name": name},
             "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
         }
-        await self.send("POST", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", manifest)
+        await self.send_request("POST", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", manifest)
 
-    async def leases(self) -> dict[str, datetime]:
+    async def renewal_time_by_node(self) -> dict[str, datetime]:
         """When each node's Lease was renewed last, by its name."""
-        found = await self.send("GET", f"/apis/coordination.k8s.io/v1/namespaces/{NODE_LEASES}/leases")
+        found = await self.send_request("GET", f"/apis/coordination.k8s.io/v1/namespaces/{NODE_LEASES}/leases")
         return {one["metadata"]["name"]: datetime.fromisoformat(one["spec"]["renewTime"]) for one in found["items"]}
 
 
 @asynccontextmanager
-async def member(endpoint: Endpoint) -> AsyncIterator[Member]:
+async def open_member(endpoint: Endpoint) -> AsyncIterator[Member]:
     connector = aiohttp.TCPConnector(limit=32)
     headers = {"Authorization": f"Bearer {endpoint.token}"}
     async with aiohttp.ClientSession(headers=headers, connector=connector) as session:
@@ -110,7 +110,7 @@ class BarePods:
     nodes: int
     made: int = 0
 
-    async def create(self, mark: str, annotations: Mapping[str, str]) -> None:
+    async def create_pod(self, mark: str, annotations: Mapping[str, str]) -> None:
         node = f"{NODE_PREFIX}{self.made % self.nodes}"
         self.made += 1
         container = {"name": "main", "image": "registry.example/app:1"}
@@ -124,36 +124,36 @@ class BarePods:
                 "containers": [container],
             },
         }
-        await self.owner.send("POST", self._path(), manifest)
+        await self.owner.send_request("POST", self._pod_path(), manifest)
 
-    async def start(self, mark: str) -> None:
-        await self.owner.send("PATCH", f"{self._path(mark)}/status", {"status": {"phase": "Running"}})
+    async def set_pod_running(self, mark: str) -> None:
+        await self.owner.send_request("PATCH", f"{self._pod_path(mark)}/status", {"status": {"phase": "Running"}})
 
-    async def delete(self, mark: str, grace_seconds: int) -> None:
-        await self.owner.send("DELETE", f"{self._path(mark)}?gracePeriodSeconds={grace_seconds}")
+    async def delete_pod(self, mark: str, grace_seconds: int) -> None:
+        await self.owner.send_request("DELETE", f"{self._pod_path(mark)}?gracePeriodSeconds={grace_seconds}")
 
     @staticmethod
-    def _path(name: str = "") -> str:
+    def _pod_path(name: str = "") -> str:
         return f"/api/v1/namespaces/{NAMESPACE}/pods" + (f"/{name}" if name else "")
 
 
-async def at_rate_until_seen(
+async def time_writes_until_seen(
     marks: list[str], per_second: float, write: Callable[[str], Awaitable[None]], seen_at: SeenAt
 ) -> list[float]:
     """Open loop: seconds from when each write was due until a watch said so."""
     begin, due = time.monotonic() + 0.1, dict[str, float]()
 
-    async def one(number: int, mark: str) -> None:
+    async def write_when_due(number: int, mark: str) -> None:
         due[mark] = begin + number / per_second
         await asyncio.sleep(max(0.0, due[mark] - time.monotonic()))
         await write(mark)
 
-    await asyncio.gather(*(one(number, mark) for number, mark in enumerate(marks)))
-    await all_seen(marks, seen_at)
+    await asyncio.gather(*(write_when_due(number, mark) for number, mark in enumerate(marks)))
+    await wait_until_all_seen(marks, seen_at)
     return [seen_at(mark) - due[mark] for mark in marks]
 
 
-async def all_seen(marks: list[str], seen_at: SeenAt) -> None:
+async def wait_until_all_seen(marks: list[str], seen_at: SeenAt) -> None:
     deadline = time.monotonic() + _LATE_SECONDS
     while not all(seen_at(mark) for mark in marks):
         if time.monotonic() > deadline:
@@ -167,15 +167,15 @@ async def bare_lease_cpu_percent(pool: Member, per_second: float, seconds: float
     names = [f"bench-{number}" for number in range(100)]
     for name in names:
         manifest = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {}}
-        await pool.send("POST", path, manifest)
+        await pool.send_request("POST", path, manifest)
     began, cpu, number = time.monotonic(), time.process_time(), itertools.count()
     while time.monotonic() - began < seconds:
         at = next(number)
         await asyncio.sleep(max(0.0, began + at / per_second - time.monotonic()))
         renewed = datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
         spec = {"renewTime": renewed, "holderIdentity": "bench", "leaseDurationSeconds": 40}
-        await pool.send("PATCH", f"{path}/{names[at % len(names)]}", {"spec": spec})
+        await pool.send_request("PATCH", f"{path}/{names[at % len(names)]}", {"spec": spec})
     spent = 100 * (time.process_time() - cpu) / (time.monotonic() - began)
     for name in names:
-        await pool.send("DELETE", f"{path}/{name}")
+        await pool.send_request("DELETE", f"{path}/{name}")
     return spent * per_second * seconds / next(number)

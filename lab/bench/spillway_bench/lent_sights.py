@@ -69,20 +69,20 @@ class Sights:
     lost_ready: int = 0
     ended: set[str] = field(default_factory=set)
 
-    def of(self, uid: str) -> PodTimes:
+    def times_of_pod(self, uid: str) -> PodTimes:
         found = self.times.get(uid)
         if found is None:
             found = self.times[uid] = PodTimes()
         return found
 
-    def usable_at(self, node: NodeKey) -> float | None:
+    def node_usable_since(self, node: NodeKey) -> float | None:
         """When the last was gone of taint, virtual node and pool pods; None: something of it is there."""
         name = virtual_node_name(*node)
         if node in self.tainted or name in self.virtual or self.pods_on.get(node):
             return None
         return max(self.untainted_at[node], self.virtual_gone_at[name], self.emptied_at.get(node, 0.0))
 
-    def settled(self) -> int:
+    def settled_pod_count(self) -> int:
         """Pool pods that run, with exactly one real pod each; -1 while a real pod is there that has none of its own."""
         of_pool = [uid for uid, _ in self.real.values()]
         whole = len(of_pool) == len(set(of_pool)) and set(of_pool) <= self.pool_pods
@@ -90,7 +90,7 @@ class Sights:
 
     # ── What the watches say ────────────────────────────────────────────────────────────────────────────────────
 
-    def pool_pod(self, pod: SeenPod, *, gone: bool) -> None:
+    def note_pool_pod(self, pod: SeenPod, *, gone: bool) -> None:
         uid, now = pod.metadata.uid, time.monotonic()
         if pod.status.phase in ENDED:
             self.ended.add(uid)
@@ -99,7 +99,7 @@ class Sights:
             self.running.discard(uid)
             return
         self.pool_pods.add(uid)
-        times = self.of(uid)
+        times = self.times_of_pod(uid)
         if pod.spec.node_name and not times.bound:
             times.bound = now
         if pod.status.phase == RUNNING:
@@ -108,7 +108,7 @@ class Sights:
         else:
             self.running.discard(uid)
 
-    def owner_pod(self, cluster: str, pod: SeenPod, *, gone: bool) -> None:
+    def note_owner_pod(self, cluster: str, pod: SeenPod, *, gone: bool) -> None:
         uid, now, key = pod.metadata.uid, time.monotonic(), (cluster, pod.spec.node_name)
         pool_uid = pod.metadata.labels.get(POOL_UID, "")
         if not pool_uid:
@@ -124,12 +124,12 @@ class Sights:
         if uid not in self.real:
             self.real[uid] = pool_uid, key
             self.pods_on[key] = self.pods_on.get(key, 0) + 1
-        times = self.of(pool_uid)
+        times = self.times_of_pod(pool_uid)
         times.created = times.created or now
         if pod.status.phase == RUNNING and not times.started:
             times.started = now
 
-    def virtual_node(self, node: Node, *, gone: bool) -> None:
+    def note_virtual_node(self, node: Node, *, gone: bool) -> None:
         name = node.metadata.name
         if LENT_CLUSTER not in node.metadata.labels:
             return
@@ -146,7 +146,7 @@ class Sights:
             self.lost_ready += 1
             self.ready.discard(name)
 
-    def owner_node(self, cluster: str, node: Node, *, gone: bool) -> None:
+    def note_owner_node(self, cluster: str, node: Node, *, gone: bool) -> None:
         key = cluster, node.metadata.name
         marked = not gone and any(taint.key == LENDING for taint in node.spec.taints)
         if key in self.tainted and not marked:
@@ -155,14 +155,17 @@ class Sights:
 
 
 @asynccontextmanager
-async def watched(pool: ClusterApi, owners: Mapping[str, ClusterApi]) -> AsyncIterator[Sights]:
+async def watch_clusters(pool: ClusterApi, owners: Mapping[str, ClusterApi]) -> AsyncIterator[Sights]:
     """Follows them all, from before anything is lent."""
     sights = Sights()
     follows = [
-        _followed(pool, SEEN_PODS, sights.pool_pod),
-        _followed(pool, NODES, sights.virtual_node),
-        *(_followed(api, SEEN_PODS, _of(sights.owner_pod, name)) for name, api in owners.items()),
-        *(_followed(api, NODES, _of(sights.owner_node, name)) for name, api in owners.items()),
+        _follow_objects(pool, SEEN_PODS, sights.note_pool_pod),
+        _follow_objects(pool, NODES, sights.note_virtual_node),
+        *(
+            _follow_objects(api, SEEN_PODS, _note_for_cluster(sights.note_owner_pod, name))
+            for name, api in owners.items()
+        ),
+        *(_follow_objects(api, NODES, _note_for_cluster(sights.note_owner_node, name)) for name, api in owners.items()),
     ]
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(follow) for follow in follows]
@@ -171,14 +174,14 @@ async def watched(pool: ClusterApi, owners: Mapping[str, ClusterApi]) -> AsyncIt
             task.cancel()
 
 
-def _of(note: Callable[..., None], cluster: str) -> Callable[..., None]:
-    def noted(found: Any, *, gone: bool) -> None:
+def _note_for_cluster(note: Callable[..., None], cluster: str) -> Callable[..., None]:
+    def note_change(found: Any, *, gone: bool) -> None:
         note(cluster, found, gone=gone)
 
-    return noted
+    return note_change
 
 
-async def _followed(api: ClusterApi, kind: Kind, note: Callable[..., None]) -> None:
+async def _follow_objects(api: ClusterApi, kind: Kind, note: Callable[..., None]) -> None:
     """A second list would tell of nothing that went meanwhile, so there may be none."""
     listed = False
     async for batch in api.follow_objects(kind):
@@ -188,13 +191,13 @@ async def _followed(api: ClusterApi, kind: Kind, note: Callable[..., None]) -> N
                     if listed:
                         raise AssertionError(f"{api.name}: {kind.plural} were listed again: what went was not seen")
                     listed = True
-                    _note_all(objects, note)
+                    _note_objects(objects, note)
                 case ObjectUpserted(found):
                     note(found, gone=False)
                 case ObjectRemoved(found):
                     note(found, gone=True)
 
 
-def _note_all(objects: Iterable[Any], note: Callable[..., None]) -> None:
+def _note_objects(objects: Iterable[Any], note: Callable[..., None]) -> None:
     for found in objects:
         note(found, gone=False)

@@ -27,7 +27,7 @@ class Memory:
 
 def memory_of(pid: int) -> Memory:
     resident = psutil.Process(pid).memory_full_info().pss / MEGABYTE
-    return Memory(resident, _peak_bytes(pid) / MEGABYTE)
+    return Memory(resident, _peak_memory_bytes(pid) / MEGABYTE)
 
 
 def cpu_seconds_of(pid: int) -> float:
@@ -39,47 +39,47 @@ def facts() -> dict[str, str]:
     """What a reader needs to know to compare the figures with those of another day."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "commit": _commit(),
-        "cores": f"{len(os.sched_getaffinity(0))} ({_processor()})",
+        "commit": _git_commit(),
+        "cores": f"{len(os.sched_getaffinity(0))} ({_processor_model()})",
         "memory": f"{psutil.virtual_memory().total / 2**30:.0f} GiB",
         "load before": ", ".join(f"{load:.1f}" for load in os.getloadavg()),
         "system": f"{platform.system()} {platform.release()}",
         "Python": platform.python_version(),
-        "Kafka": _kafka(),
+        "Kafka": _kafka_version(),
         "packages": ", ".join(f"{name} {version(name)}" for name in _PACKAGES),
     }
 
 
-def is_gone(pid: int) -> bool:
+def is_process_gone(pid: int) -> bool:
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
 
 
-def _peak_bytes(pid: int) -> int:
+def _peak_memory_bytes(pid: int) -> int:
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmHWM:"):
             return int(line.split()[1]) * _KIBIBYTE
     raise LookupError(f"process {pid}: no VmHWM in its status")
 
 
-def _commit() -> str:
-    def git(*arguments: str) -> str:
+def _git_commit() -> str:
+    def run_git(*arguments: str) -> str:
         done = subprocess.run(("git", *arguments), capture_output=True, text=True, check=False)
         return done.stdout.strip()
 
-    changed = " with uncommitted changes" if git("status", "--porcelain", "--untracked-files=no") else ""
-    return (git("rev-parse", "--short", "HEAD") or "unknown") + changed
+    changed = " with uncommitted changes" if run_git("status", "--porcelain", "--untracked-files=no") else ""
+    return (run_git("rev-parse", "--short", "HEAD") or "unknown") + changed
 
 
-def _processor() -> str:
+def _processor_model() -> str:
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.machine()
 
 
-def _kafka() -> str:
+def _kafka_version() -> str:
     names = [jar.stem.removeprefix("kafka-clients-") for jar in ensure_kafka_jars().glob("kafka-clients-*.jar")]
     return names[0] if names else "unknown"

@@ -17,7 +17,7 @@ COPY_BYTES = 2**28
 COPIES = 5
 
 
-def bytes_per_second() -> float:
+def measure_copy_bytes_per_second() -> float:
     """What one core copies, read and write counted, best of some."""
     source = np.ones(COPY_BYTES // 8)
     target = np.empty_like(source)
@@ -49,19 +49,19 @@ class Plain:
         return self.allocatable.nbytes + self.requested.nbytes
 
     @property
-    def pass_bytes(self) -> int:
+    def bytes_of_one_pass(self) -> int:
         """Free cpu, memory and pods of all nodes, once."""
         return 3 * 8 * len(self.label_set)
 
-    def totals(self, shape: Shape) -> Int64s:
+    def replicas_in_each_cluster(self, shape: Shape) -> Int64s:
         """[clusters]: replicas by resources, labels and taints, in one go over all clusters."""
-        result: Int64s = np.add.reduceat(self._takes(shape, slice(None)), self.starts)
+        result: Int64s = np.add.reduceat(self._replicas_by_node(shape, slice(None)), self.starts)
         return result
 
-    def total(self, cluster: int, shape: Shape) -> int:
-        return int(self._takes(shape, slice(cluster * self.nodes, (cluster + 1) * self.nodes)).sum())
+    def replicas_in_cluster(self, cluster: int, shape: Shape) -> int:
+        return int(self._replicas_by_node(shape, slice(cluster * self.nodes, (cluster + 1) * self.nodes)).sum())
 
-    def _takes(self, shape: Shape, part: slice) -> Int64s:
+    def _replicas_by_node(self, shape: Shape, part: slice) -> Int64s:
         by_resource = [
             (self.allocatable[self.resources[name], part] - self.requested[self.resources[name], part]) // amount
             for name, amount in shape.requests
@@ -78,7 +78,7 @@ class Plain:
         result: Int64s = np.where(is_open & ~self.cordoned[part], takes, 0)
         return result
 
-    def one_more_pod(self, cluster: int, row: int) -> NodeColumns:
+    def add_or_remove_pod(self, cluster: int, row: int) -> NodeColumns:
         """That node with a pod more on it, or fewer when it is full; as a collector sends it."""
         place = cluster * self.nodes + row
         free = self.allocatable[:, place] - self.requested[:, place]
@@ -100,7 +100,7 @@ class Plain:
             unschedulable=self.cordoned[place : place + 1].astype(np.int64),
         )
 
-    def parse(self, records: Sequence[bytes]) -> None:
+    def parse_records(self, records: Sequence[bytes]) -> None:
         """Decompresses and parses records and writes their amounts into the matrix."""
         decompressor = zstandard.ZstdDecompressor()
         for cluster, record in enumerate(records):

@@ -38,15 +38,15 @@ from .big_fleet import (
     NAMESPACE,
     QUICK_FLEET,
     FleetSize,
+    capacity_reported_event,
+    cluster_joined_event,
     cluster_name,
-    columns,
-    deployment,
-    joined,
-    manifests,
-    reported,
+    deployment_manifest,
+    make_node_columns,
+    random_deployment_manifests,
 )
 from .machine import MEGABYTE, memory_of
-from .plain import Plain, bytes_per_second
+from .plain import Plain, measure_copy_bytes_per_second
 
 NOW = 1_000.0
 UNBOUND_OF = 20
@@ -79,23 +79,25 @@ class Bench:
     sequences: dict[str, int] = field(default_factory=dict)
     decided: int = 0
 
-    def moment(self) -> Moment:
+    def next_moment(self) -> Moment:
         """Of the next decision, a millisecond later than the one before."""
         self.decided += 1
         now_ms = int(NOW * 1000) + self.decided
         return Moment(now_ms / 1000, now_ms, Generation(9, self.decided))
 
-    def changed(self, cluster: str, rows: NodeColumns = NO_NODES, facts: Sequence[WorkloadFacts] = ()) -> None:
+    def apply_capacity_change(
+        self, cluster: str, rows: NodeColumns = NO_NODES, facts: Sequence[WorkloadFacts] = ()
+    ) -> None:
         self.sequences[cluster] = self.sequences.get(cluster, 0) + 1
         event = CapacityChanged(cluster, EPOCH, 0, self.sequences[cluster], 0, b"", (), tuple(facts), (), "")
         self.state.apply_event(event, NOW, self.sequences[cluster], rows)
 
-    def plan(self, manifest: str) -> tuple[float, PlacementDecided]:
+    def plan_workload(self, manifest: str) -> tuple[float, PlacementDecided]:
         """Seconds of the division and of the reservation of what it gave."""
         declaration = read_manifests((manifest,))
         declared = declaring.next_declaration(self.state, declaration, None)
         subject = PlacementSubject(declared, read_template(declared.manifest, declared.namespace), None)
-        moment = self.moment()
+        moment = self.next_moment()
         with delayed_collections():
             started = time.thread_time()
             placed = placing.place_workload(self.state, subject, moment, "Apply")
@@ -105,10 +107,10 @@ class Bench:
             self.state.apply_event(placed.placement, NOW)
             return seconds + time.thread_time() - started, placed.placement
 
-    def bind(self, placement: PlacementDecided) -> None:
+    def bind_replicas(self, placement: PlacementDecided) -> None:
         """The clusters show all replicas of it as bound."""
         for part in placement.parts:
-            self.changed(part.cluster, facts=(facts_of(placement.name, part),))
+            self.apply_capacity_change(part.cluster, facts=(facts_of_part(placement.name, part),))
 
 
 class Collected:
@@ -118,17 +120,17 @@ class Collected:
         self.seconds = 0.0
 
     def __enter__(self) -> "Collected":
-        gc.callbacks.append(self._note)
+        gc.callbacks.append(self._note_collection)
         return self
 
     def __exit__(self, *_: object) -> None:
-        gc.callbacks.remove(self._note)
+        gc.callbacks.remove(self._note_collection)
 
-    def _note(self, phase: str, _: Mapping[str, int]) -> None:
+    def _note_collection(self, phase: str, _: Mapping[str, int]) -> None:
         self.seconds += time.thread_time() * (1 if phase == "stop" else -1)
 
 
-def facts_of(name: str, part: Part) -> WorkloadFacts:
+def facts_of_part(name: str, part: Part) -> WorkloadFacts:
     count = part.replicas
     return WorkloadFacts(NAMESPACE, name, part.version, name, count, True, count, count, count, (("hash", count),))
 
@@ -137,7 +139,7 @@ def percentile_ms(seconds: Sequence[float], percent: float) -> float:
     return float(np.percentile(np.array(seconds) * 1000, percent, method="higher"))
 
 
-def within_time(entries: Iterable[T]) -> Iterator[T]:
+def entries_within_time(entries: Iterable[T]) -> Iterator[T]:
     """As many as there is time for, and some at least."""
     started = time.monotonic()
     for number, entry in enumerate(entries):
@@ -150,16 +152,19 @@ Found = Iterator[tuple[str, float, float, float]]
 """(name, value, of plain NumPy, of the memory alone)."""
 
 
-def measure(size: FleetSize, counts: Counts, parts: Sequence[str]) -> Found:
+def measure_fleet(size: FleetSize, counts: Counts, parts: Sequence[str]) -> Found:
     """parts: of PARTS; what the fleet itself costs comes first in any case."""
     bench = Bench(size)
-    blocks = [reported(index, size.nodes) for index in range(size.clusters)]
-    refresh_seconds = _refresh(bench, blocks)
-    _settle(bench)
+    blocks = [capacity_reported_event(index, size.nodes) for index in range(size.clusters)]
+    refresh_seconds = _refresh_fleet(bench, blocks)
+    _place_known_workloads(bench)
     memory_mb = memory_of(os.getpid()).resident_mb - sum(len(block.columns) for block in blocks) / MEGABYTE
-    plain, bandwidth = Plain([columns(index, size.nodes) for index in range(size.clusters)]), bytes_per_second()
+    plain, bandwidth = (
+        Plain([make_node_columns(index, size.nodes) for index in range(size.clusters)]),
+        measure_copy_bytes_per_second(),
+    )
     started = time.thread_time()
-    plain.parse([block.columns for block in blocks])
+    plain.parse_records([block.columns for block in blocks])
     yield "fleet_refresh_cpu_s", refresh_seconds, time.thread_time() - started, plain.amount_bytes / bandwidth
     yield "planner_memory_mb", memory_mb, plain.amount_bytes / MEGABYTE, plain.amount_bytes / MEGABYTE
     del blocks
@@ -168,10 +173,10 @@ def measure(size: FleetSize, counts: Counts, parts: Sequence[str]) -> Found:
             yield from part(bench, plain, bandwidth, counts)
 
 
-def _refresh(bench: Bench, blocks: Sequence[CapacityReported]) -> float:
+def _refresh_fleet(bench: Bench, blocks: Sequence[CapacityReported]) -> float:
     """CPU seconds from packed records of whole blocks to arrays, where there are such of the blocks before."""
     for index in range(bench.size.clusters):
-        bench.state.apply_event(joined(index), NOW)
+        bench.state.apply_event(cluster_joined_event(index), NOW)
     for block in blocks:
         bench.state.apply_event(block, NOW, columns=unpack_columns(block.columns))
     started = time.thread_time()
@@ -180,113 +185,115 @@ def _refresh(bench: Bench, blocks: Sequence[CapacityReported]) -> float:
     return time.thread_time() - started
 
 
-def _settle(bench: Bench) -> None:
+def _place_known_workloads(bench: Bench) -> None:
     """All shapes are alive: each has a workload, most of which are bound. The heap is as of a planner that read it."""
     for index in range(bench.size.clusters):
-        bench.changed(cluster_name(index))
-    for number, manifest in enumerate(manifests(bench.size.shapes, KINDS, "known")):
-        _, placement = bench.plan(manifest)
-        bench.shapes[manifest] = bench.state.workloads[NAMESPACE, placement.name].shape
+        bench.apply_capacity_change(cluster_name(index))
+    for number, manifest in enumerate(random_deployment_manifests(bench.size.shapes, KINDS, "known")):
+        _, placement = bench.plan_workload(manifest)
+        bench.shapes[manifest] = bench.state.workloads[NAMESPACE, placement.name].replica_shape
         if number % UNBOUND_OF:
-            bench.bind(placement)
+            bench.bind_replicas(placement)
     set_aside_heap(loaded=True)
 
 
-def _node_changes(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
+def _measure_node_change_cost(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
     """One pod more on one node, until the room of every shape in its cluster is known again."""
     random = np.random.default_rng(1)
     seconds, plainly = [], []
     shapes = list(bench.shapes.values())
-    for _ in within_time(range(counts.changes)):
+    for _ in entries_within_time(range(counts.changes)):
         index = int(random.integers(bench.size.clusters))
-        rows = plain.one_more_pod(index, int(random.integers(bench.size.nodes)))
-        seconds.append(_node_change(bench, index, rows, shapes))
-        plainly.append(_plain_change(plain, index, shapes))
+        rows = plain.add_or_remove_pod(index, int(random.integers(bench.size.nodes)))
+        seconds.append(_time_node_change(bench, index, rows, shapes))
+        plainly.append(_time_plain_change(plain, index, shapes))
     floor_ms = 1000 * plain.amount_bytes / bench.size.clusters / 2 / bandwidth
     for name, percent in (("node_change_1000_shapes_ms", 50), ("node_change_1000_shapes_p99_ms", 99)):
         yield name, percentile_ms(seconds, percent), percentile_ms(plainly, percent), floor_ms
 
 
-def _node_change(bench: Bench, index: int, rows: NodeColumns, shapes: Sequence[Shape]) -> float:
+def _time_node_change(bench: Bench, index: int, rows: NodeColumns, shapes: Sequence[Shape]) -> float:
     name = cluster_name(index)
     for shape in shapes:  # Whatever else has changed there is not this change's doing.
         bench.state.room_in_cluster(name, shape, False, NOW)
     started = time.thread_time()
-    bench.changed(name, rows)
+    bench.apply_capacity_change(name, rows)
     for shape in shapes:
         bench.state.room_in_cluster(name, shape, False, NOW)
     return time.thread_time() - started
 
 
-def _plain_change(plain: Plain, index: int, shapes: Sequence[Shape]) -> float:
+def _time_plain_change(plain: Plain, index: int, shapes: Sequence[Shape]) -> float:
     started = time.thread_time()
     for shape in shapes:
-        plain.total(index, shape)
+        plain.replicas_in_cluster(index, shape)
     return time.thread_time() - started
 
 
-def _plans(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
+def _measure_plans(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
     random = np.random.default_rng(2)
     known = list(bench.shapes)
-    floor_ms = 1000 * plain.pass_bytes / bandwidth
-    plainly = [_plain_seconds(plain, bench.shapes[known[number % len(known)]]) for number in range(PLAIN_SAMPLES)]
+    floor_ms = 1000 * plain.bytes_of_one_pass / bandwidth
+    plainly = [_time_plain_totals(plain, bench.shapes[known[number % len(known)]]) for number in range(PLAIN_SAMPLES)]
     chosen = (known[int(random.integers(len(known)))] for _ in range(counts.known))
-    again = [_renamed(manifest, f"again-{number:05}") for number, manifest in enumerate(chosen)]
-    for kind, asked in (("known", again), ("new", list(manifests(counts.new, KINDS, "new")))):
+    again = [_rename_manifest(manifest, f"again-{number:05}") for number, manifest in enumerate(chosen)]
+    for kind, asked in (("known", again), ("new", list(random_deployment_manifests(counts.new, KINDS, "new")))):
         seconds = []
-        for manifest in within_time(asked):
-            taken, placement = bench.plan(manifest)
+        for manifest in entries_within_time(asked):
+            taken, placement = bench.plan_workload(manifest)
             seconds.append(taken)
-            bench.bind(placement)
+            bench.bind_replicas(placement)
         for percent in (50, 99):
             name = f"plan_{kind}_shape_p{percent}_ms"
             yield name, percentile_ms(seconds, percent), percentile_ms(plainly, percent), floor_ms
     chosen = (known[int(random.integers(len(known)))] for _ in range(counts.burst))
-    burst = [_renamed(manifest, f"burst-{number:05}") for number, manifest in enumerate(chosen)]
+    burst = [_rename_manifest(manifest, f"burst-{number:05}") for number, manifest in enumerate(chosen)]
     with Collected() as collected:
-        seconds = [bench.plan(manifest)[0] for manifest in within_time(burst)]
+        seconds = [bench.plan_workload(manifest)[0] for manifest in entries_within_time(burst)]
     per_second = len(seconds) / (sum(seconds) + collected.seconds)
-    yield "plans_per_second", per_second, len(plainly) / sum(plainly), bandwidth / plain.pass_bytes
+    yield "plans_per_second", per_second, len(plainly) / sum(plainly), bandwidth / plain.bytes_of_one_pass
 
 
-def _plans_apart(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
+def _measure_plans_apart(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
     """Shapes that look at other pods: topology spread and anti-affinity over hostnames."""
     seconds, shapes = [], []
-    for manifest in within_time(manifests(bench.size.shapes_apart, APART_KINDS, "apart")):
-        taken, placement = bench.plan(manifest)
+    for manifest in entries_within_time(random_deployment_manifests(bench.size.shapes_apart, APART_KINDS, "apart")):
+        taken, placement = bench.plan_workload(manifest)
         seconds.append(taken)
-        shapes.append(bench.state.workloads[NAMESPACE, placement.name].shape)
-        bench.bind(placement)
-    plainly = [_plain_seconds(plain, shape) for shape in shapes[:PLAIN_SAMPLES]]
-    floor_ms = 1000 * plain.pass_bytes / bandwidth
+        shapes.append(bench.state.workloads[NAMESPACE, placement.name].replica_shape)
+        bench.bind_replicas(placement)
+    plainly = [_time_plain_totals(plain, shape) for shape in shapes[:PLAIN_SAMPLES]]
+    floor_ms = 1000 * plain.bytes_of_one_pass / bandwidth
     for percent in (50, 99):
         name = f"plan_new_spread_shape_p{percent}_ms"
         yield name, percentile_ms(seconds, percent), percentile_ms(plainly, percent), floor_ms
     random = np.random.default_rng(3)
     seconds = []
-    for _ in within_time(range(max(1, counts.changes // 4))):
+    for _ in entries_within_time(range(max(1, counts.changes // 4))):
         index = int(random.integers(bench.size.clusters))
-        seconds.append(_node_change(bench, index, plain.one_more_pod(index, 7), shapes))
-    plain_ms = 1000 * _plain_change(plain, 0, shapes)
+        seconds.append(_time_node_change(bench, index, plain.add_or_remove_pod(index, 7), shapes))
+    plain_ms = 1000 * _time_plain_change(plain, 0, shapes)
     name, cluster_bytes = "node_change_100_spread_shapes_ms", plain.amount_bytes / bench.size.clusters / 2
     yield name, percentile_ms(seconds, 50), plain_ms, 1000 * cluster_bytes / bandwidth
 
 
-def _explanations(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
+def _measure_explanations(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
     """Of large workloads that are not declared, of which a part has no place, with the changes that would let it in."""
     wholes, longest, offered = [], [], 0
     plainly = []
-    for number in within_time(range(counts.explained)):
-        manifest = deployment(f"large-{number}", "plain", REPLICAS_EXPLAINED, 80_000 + 500 * number, 1024 + number)
+    for number in entries_within_time(range(counts.explained)):
+        manifest = deployment_manifest(
+            f"large-{number}", "plain", REPLICAS_EXPLAINED, 80_000 + 500 * number, 1024 + number
+        )
         request = ExplainRequest(manifests=(manifest,))
-        steps, reply = _explained(bench, request)
+        steps, reply = _time_explanation(bench, request)
         assert reply.unplaced, "what has a place needs no change"
         offered += len(reply.changes)
         wholes.append(sum(steps))
         longest.append(max(steps))
-        plainly.append(_plain_seconds(plain, bench.shapes[next(iter(bench.shapes))]))
+        plainly.append(_time_plain_totals(plain, bench.shapes[next(iter(bench.shapes))]))
     assert offered, "a search that finds nothing is another one"
-    floor_ms = 1000 * plain.pass_bytes / bandwidth
+    floor_ms = 1000 * plain.bytes_of_one_pass / bandwidth
     for name, seconds, percent in (
         ("explain_p50_ms", wholes, 50),
         ("explain_p99_ms", wholes, 99),
@@ -295,9 +302,9 @@ def _explanations(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) 
         yield name, percentile_ms(seconds, percent), percentile_ms(plainly, percent), floor_ms
 
 
-def _explained(bench: Bench, request: ExplainRequest) -> tuple[list[float], ExplainReply]:
+def _time_explanation(bench: Bench, request: ExplainRequest) -> tuple[list[float], ExplainReply]:
     """Seconds of each step, between which a planner serves others."""
-    steps = explanation.explain_placement(bench.state, request, bench.moment(), None)
+    steps = explanation.explain_placement(bench.state, request, bench.next_moment(), None)
     seconds: list[float] = []
     while True:
         started = time.thread_time()
@@ -309,13 +316,13 @@ def _explained(bench: Bench, request: ExplainRequest) -> tuple[list[float], Expl
         seconds.append(time.thread_time() - started)
 
 
-def _plain_seconds(plain: Plain, shape: Shape) -> float:
+def _time_plain_totals(plain: Plain, shape: Shape) -> float:
     started = time.thread_time()
-    plain.totals(shape)
+    plain.replicas_in_each_cluster(shape)
     return time.thread_time() - started
 
 
-def _renamed(manifest: str, name: str) -> str:
+def _rename_manifest(manifest: str, name: str) -> str:
     """The same pods under another name."""
     parsed = json.loads(manifest)
     parsed["metadata"]["name"] = name
@@ -323,10 +330,10 @@ def _renamed(manifest: str, name: str) -> str:
 
 
 PARTS: Mapping[str, Callable[[Bench, Plain, float, Counts], Found]] = {
-    "changes": _node_changes,
-    "plans": _plans,
-    "apart": _plans_apart,
-    "explain": _explanations,
+    "changes": _measure_node_change_cost,
+    "plans": _measure_plans,
+    "apart": _measure_plans_apart,
+    "explain": _measure_explanations,
 }
 """In this order: what one leaves reserved is there for the next."""
 
@@ -337,7 +344,7 @@ def main() -> None:
     parser.add_argument("--part", action="append", choices=list(PARTS), help="only this one; may be given again")
     asked = parser.parse_args()
     size, counts = (QUICK_FLEET, Counts(20, 10, 50, 5, 3)) if asked.quick else (FULL_FLEET, Counts())
-    for name, value, plainly, floor in measure(size, counts, asked.part or list(PARTS)):
+    for name, value, plainly, floor in measure_fleet(size, counts, asked.part or list(PARTS)):
         print(json.dumps({"name": name, "value": value, "baseline": plainly, "floor": floor}), flush=True)
 
 

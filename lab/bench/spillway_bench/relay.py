@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 POLL_MS = 100
 
 
-async def relay(bootstrap: str, from_topic: str, to_topic: str) -> None:
+async def relay_records(bootstrap: str, from_topic: str, to_topic: str) -> None:
     consumer: Any = AIOKafkaConsumer(from_topic, bootstrap_servers=bootstrap, enable_auto_commit=False)
     producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", transactional_id="bench-relay")
     await consumer.start()
@@ -30,4 +30,4 @@ async def relay(bootstrap: str, from_topic: str, to_topic: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(relay(*sys.argv[1:4]))
+    asyncio.run(relay_records(*sys.argv[1:4]))

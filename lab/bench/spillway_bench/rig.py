@@ -67,14 +67,14 @@ QUICK = Sizes(
 )
 
 
-def empty_name() -> str:
+def empty_cluster_name() -> str:
     """A cluster in the big one's partition, so that one collector has both: its memory before is the baseline."""
     count = TopicSettings().partitions_cluster
     names = (f"empty-{number}" for number in range(100_000))
     return next(name for name in names if partition_of(name, count) == partition_of(BIG, count))
 
 
-EMPTY = empty_name()
+EMPTY = empty_cluster_name()
 
 
 def new_stack(folder: Path, say: Say) -> Stack:
@@ -95,14 +95,14 @@ class Rig:
 
     # ── The parts ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def bus(self) -> KafkaBus:
+    def new_bus(self) -> KafkaBus:
         return KafkaBus(KafkaSettings(bootstrap=self.addresses.kafka), "", "spillway/bench/1")
 
     def start_big_member(self) -> None:
         self.start_member(BIG, self.sizes.nodes, self.sizes.pods)
 
     def start_member(self, name: str, nodes: int, pods: int) -> None:
-        port = self._ports.assign_port(f"member-{name}", SIM_PORT)
+        port = self._port_book.assign_port(f"member-{name}", SIM_PORT)
         flags = {
             "name": name,
             "port": port,
@@ -126,52 +126,52 @@ class Rig:
     def big_endpoint(self) -> Endpoint:
         return load_endpoint(self.stack.credentials, BIG)
 
-    def pid(self, program: str) -> int:
+    def pid_of_program(self, program: str) -> int:
         pids = self.stack.pids(program)
         if not pids:
             raise Unmeasured(f"{program} does not run")
         return pids[0]
 
-    def cpu_seconds(self) -> dict[str, float]:
+    def cpu_seconds_by_program(self) -> dict[str, float]:
         """Spent so far, by program."""
         return {entry.name: cpu_seconds_of(entry.pid) for entry in self.stack.status() if entry.pid}
 
-    def is_ready(self, program: str) -> bool:
-        port = self._ports.port_by_name()[f"{program}-health"]
+    def is_program_ready(self, program: str) -> bool:
+        port = self._port_book.port_by_name()[f"{program}-health"]
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=2) as answer:
                 return bool(answer.status == 200)
         except (urllib.error.URLError, OSError):
             return False
 
-    def own_metric(self, program: str, name: str) -> float:
+    def read_own_metric(self, program: str, name: str) -> float:
         """A metric as the program itself counts it, summed over its labels."""
-        port = self._ports.port_by_name()[f"{program}-health"]
+        port = self._port_book.port_by_name()[f"{program}-health"]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
     # ── What the platform says ──────────────────────────────────────────────────────────────────────────────────
 
-    async def leader(self) -> str:
+    async def active_planner_address(self) -> str:
         """host:port of the active planner."""
         await self.client.list_clusters(ListClustersRequest())
-        if not self.client.leader():
+        if not self.client.active_instance_address():
             raise Unmeasured("no planner says which one is active")
-        return self.client.leader()
+        return self.client.active_instance_address()
 
-    async def active_planner(self) -> str:
+    async def active_planner_program(self) -> str:
         """The name of its program."""
-        return f"planner-{self.addresses.planners.index(await self.leader()) + 1}"
+        return f"planner-{self.addresses.planners.index(await self.active_planner_address()) + 1}"
 
-    def endpoint(self, planner: str) -> str:
+    def address_of_planner(self, planner: str) -> str:
         """Of a program that active_planner named."""
         return self.addresses.planners[int(planner.rpartition("-")[2]) - 1]
 
     async def collector_of(self, cluster: str) -> str:
         """The program that took the cluster last, as the log has it."""
         holder = ""
-        async with self.bus() as bus, bus.follow_topics((CAPACITY_CHANGES,)) as feed:
+        async with self.new_bus() as bus, bus.follow_topics((CAPACITY_CHANGES,)) as feed:
             ends = await feed.end_offsets()
             async for batch in feed:
                 for record in batch.records:
@@ -183,15 +183,15 @@ class Rig:
             raise Unmeasured(f"no collector ever took {cluster}")
         return holder
 
-    async def cluster(self, name: str) -> ClusterReply | None:
+    async def find_cluster(self, name: str) -> ClusterReply | None:
         clusters = (await self.client.list_clusters(ListClustersRequest())).clusters
         return next((entry for entry in clusters if entry.cluster == name), None)
 
     async def is_cluster_ready(self, name: str) -> bool:
-        found = await self.cluster(name)
+        found = await self.find_cluster(name)
         return found is not None and found.state == "Ready" and found.nodes > 0
 
-    async def until(self, what: str, holds: Callable[[], Awaitable[bool]], seconds: float) -> None:
+    async def wait_until(self, what: str, holds: Callable[[], Awaitable[bool]], seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while not await holds():
             if time.monotonic() > deadline:
@@ -199,5 +199,5 @@ class Rig:
             await asyncio.sleep(_POLL_SECONDS)
 
     @property
-    def _ports(self) -> PortBook:
+    def _port_book(self) -> PortBook:
         return PortBook(self.stack.folder / "ports.json")

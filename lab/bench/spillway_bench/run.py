@@ -19,13 +19,13 @@ from spillway.rpc.client import PlannerClient
 from spillway_local.stack import Stack
 
 from .applying import measure_applies, measure_batches, measure_burst
-from .asking import measure_capacity_calls, measure_node_changes, measure_one_frozen
+from .asking import measure_calls_with_frozen_cluster, measure_capacity_calls, measure_node_changes
 from .collecting import measure_big_cluster
 from .figures import KIND_BY_NAME, KINDS, LARGE_GOALS, Figure, Measured, Unmeasured
-from .freeing import measure_freed
+from .freeing import measure_freed_capacity
 from .from_log import FIGURES as FROM_LOG
 from .from_log import measure_from_log
-from .in_process import FIGURES_BY_MODULE, measure_in_process
+from .in_process import FIGURES_BY_MODULE, measure_in_subprocess
 from .lending import FIGURES as LENDING
 from .lending import measure_lending
 from .machine import facts
@@ -72,14 +72,14 @@ MEASUREMENTS = (
         200,
     ),
     Measurement(measure_capacity_calls, ("capacity_call_p50_ms", "capacity_call_p99_ms"), 40),
-    Measurement(measure_one_frozen, ("capacity_one_frozen_p50_ms", "capacity_one_frozen_p99_ms"), 150),
+    Measurement(measure_calls_with_frozen_cluster, ("capacity_one_frozen_p50_ms", "capacity_one_frozen_p99_ms"), 150),
     Measurement(
         measure_node_changes,
         ("node_change_visible_p50_ms", "node_change_visible_p99_ms", "node_change_poll_p50_ms"),
         150,
     ),
     # Before the applies: its replicas need most of a node.
-    Measurement(measure_freed, ("freed_to_placed_p50_ms", "freed_to_placed_p99_ms"), 120),
+    Measurement(measure_freed_capacity, ("freed_to_placed_p50_ms", "freed_to_placed_p99_ms"), 120),
     Measurement(measure_applies, ("apply_p50_ms", "apply_p99_ms"), 80),
     Measurement(measure_burst, ("apply_burst_per_s",), 60),
     Measurement(measure_batches, ("durable_plans_per_second", "durable_plans_alone_per_second"), 120),
@@ -94,8 +94,8 @@ assert {
 
 
 def main() -> int:
-    asked = _arguments()
-    signal.signal(signal.SIGTERM, _end)
+    asked = _parse_arguments()
+    signal.signal(signal.SIGTERM, _exit_on_signal)
     console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     wanted = [entry for entry in MEASUREMENTS if not asked.only or set(asked.only) & set(entry.names)]
     known = facts()
@@ -103,23 +103,27 @@ def main() -> int:
     figures = []
     for module, names in FIGURES_BY_MODULE.items():  # First, while nothing of ours runs beside it.
         if not asked.only or set(asked.only) & set(names):
-            figures += by_itself(names, partial(measure_in_process, module, sizes.in_process_small))
+            figures += run_separate_measurement(names, partial(measure_in_subprocess, module, sizes.in_process_small))
     for names, folder, measure in STACKS:
         if not asked.only or set(asked.only) & set(names):
-            figures += by_itself(names, partial(measure, asked.folder / folder, sizes, _timed_say()))
-    figures += measured(wanted, sizes, asked.folder) if wanted else []
+            figures += run_separate_measurement(
+                names, partial(measure, asked.folder / folder, sizes, _make_timed_say())
+            )
+    figures += measure_on_new_platform(wanted, sizes, asked.folder) if wanted else []
     if asked.large:
         figures = [with_goal_of_large(figure) for figure in figures]
     if asked.only:
         figures = [figure for figure in figures if figure.kind.name in asked.only]
-    _show(console, known | ({"sizes": "--quick: a smoke test, no figures to keep"} if asked.quick else {}), figures)
+    _show_figures(
+        console, known | ({"sizes": "--quick: a smoke test, no figures to keep"} if asked.quick else {}), figures
+    )
     OUTPUT.parent.mkdir(parents=True, exist_ok=True)
     OUTPUT.write_text(json.dumps([figure.as_json() for figure in figures], indent=2) + "\n")
     console.print(f"written to {OUTPUT}")
     return 1 if any(figure.measured is None for figure in figures) else 0
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="lab/bench/bench.py", description=__doc__)
     names = [kind.name for kind in KINDS]
     parser.add_argument("--only", action="append", choices=names, metavar="NAME", help=f"of {', '.join(names)}")
@@ -129,19 +133,19 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def by_itself(names: Sequence[str], measure: Callable[[], Found]) -> list[Figure]:
+def run_separate_measurement(names: Sequence[str], measure: Callable[[], Found]) -> list[Figure]:
     """Figures that need no platform, or one of their own."""
     try:
         found = measure()
     except Exception as error:
-        first = _first(error)
+        first = _first_error(error)
         found = first.found if isinstance(first, Unmeasured) else {}
         told = f"{type(first).__name__}: {first}"[-_REASON_CHARACTERS_MAX:]
         return [Figure(KIND_BY_NAME[name], found.get(name), "" if name in found else told) for name in names]
     return [Figure(KIND_BY_NAME[name], found[name]) for name in names]
 
 
-def _first(error: BaseException) -> BaseException:
+def _first_error(error: BaseException) -> BaseException:
     """What went wrong at first, not that a group of tasks ended for it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -153,22 +157,26 @@ def with_goal_of_large(figure: Figure) -> Figure:
     return figure if goal is None else replace(figure, kind=replace(figure.kind, goal=goal))
 
 
-def measured(wanted: Sequence[Measurement], sizes: Sizes, folder: Path) -> list[Figure]:
+def measure_on_new_platform(wanted: Sequence[Measurement], sizes: Sizes, folder: Path) -> list[Figure]:
     """Starts a platform of its own, and ends it whatever happens."""
-    say = _timed_say()
+    say = _make_timed_say()
     stack = new_stack(folder, say)
     try:
-        stack.wipe()
+        stack.stop_and_delete_data()
         stack.start()
-        return asyncio.run(_measure_all(wanted, stack, sizes, say))
+        return asyncio.run(_run_measurements(wanted, stack, sizes, say))
     except Exception as error:
-        return [figure for entry in wanted for figure in _failed(entry, f"the platform did not start: {error!r}", say)]
+        return [
+            figure
+            for entry in wanted
+            for figure in _failed_figures(entry, f"the platform did not start: {error!r}", say)
+        ]
     finally:
         say("the platform stops")
         stack.stop()
 
 
-async def _measure_all(
+async def _run_measurements(
     wanted: Sequence[Measurement], stack: Stack, sizes: Sizes, say: Callable[[str], None]
 ) -> list[Figure]:
     figures: list[Figure] = []
@@ -179,41 +187,41 @@ async def _measure_all(
         # The clusters join in the first measurement; every other one needs them.
         for entry in (MEASUREMENTS[0], *(entry for entry in wanted if entry is not MEASUREMENTS[0])):
             seconds = min(entry.seconds, deadline - time.monotonic())
-            figures.extend(await _measure(entry, rig, seconds))
+            figures.extend(await _run_measurement(entry, rig, seconds))
     return figures
 
 
-async def _measure(entry: Measurement, rig: Rig, seconds: float) -> list[Figure]:
+async def _run_measurement(entry: Measurement, rig: Rig, seconds: float) -> list[Figure]:
     if seconds <= 0:
-        return _failed(entry, f"no time was left of {TOTAL_SECONDS:.0f} s", rig.say)
+        return _failed_figures(entry, f"no time was left of {TOTAL_SECONDS:.0f} s", rig.say)
     started = time.monotonic()
     try:
         async with asyncio.timeout(seconds):
             found = await entry.measure(rig)
     except TimeoutError:
-        return _failed(entry, f"not done within {seconds:.0f} s", rig.say)
+        return _failed_figures(entry, f"not done within {seconds:.0f} s", rig.say)
     except Exception as error:
-        return _failed(entry, f"{type(error).__name__}: {error}", rig.say)
+        return _failed_figures(entry, f"{type(error).__name__}: {error}", rig.say)
     rig.say(f"{', '.join(found)}: measured in {time.monotonic() - started:.0f} s")
     return [Figure(KIND_BY_NAME[name], found[name]) for name in entry.names]
 
 
-def _timed_say() -> Callable[[str], None]:
+def _make_timed_say() -> Callable[[str], None]:
     """Progress, with the time since this was made."""
     started = time.monotonic()
 
-    def say(text: str) -> None:
+    def print_with_time(text: str) -> None:
         print(f"[{time.monotonic() - started:6.1f} s] {text}", file=sys.stderr, flush=True)
 
-    return say
+    return print_with_time
 
 
-def _failed(entry: Measurement, why: str, say: Callable[[str], None]) -> list[Figure]:
+def _failed_figures(entry: Measurement, why: str, say: Callable[[str], None]) -> list[Figure]:
     say(f"{', '.join(entry.names)}: FAILED: {why}")
     return [Figure(KIND_BY_NAME[name], None, why[:_REASON_CHARACTERS_MAX]) for name in entry.names]
 
 
-def _show(console: Console, known: Mapping[str, str], figures: Sequence[Figure]) -> None:
+def _show_figures(console: Console, known: Mapping[str, str], figures: Sequence[Figure]) -> None:
     machine = Table("machine", "", title="Spillway: make bench", title_justify="left")
     for name, value in known.items():
         machine.add_row(name, value)
@@ -234,5 +242,5 @@ def _show(console: Console, known: Mapping[str, str], figures: Sequence[Figure])
     console.print(table)
 
 
-def _end(*_: object) -> NoReturn:
+def _exit_on_signal(*_: object) -> NoReturn:
     raise SystemExit(128 + signal.SIGTERM)

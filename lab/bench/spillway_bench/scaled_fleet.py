@@ -42,20 +42,22 @@ class Size:
 QUICK = Size(200, 2_000)
 
 
-def name_of(number: int) -> str:
+def workload_name(number: int) -> str:
     return f"workload-{number}"
 
 
-def declared(number: int) -> WorkloadDeclared:
+def workload_declared_event(number: int) -> WorkloadDeclared:
     policy = Policy((), (), "Wait")
     return WorkloadDeclared(
-        NAMESPACE, name_of(number), "Deployment", 1, 1, b"{}", PODS, policy, (), (), (), deleting=False
+        NAMESPACE, workload_name(number), "Deployment", 1, 1, b"{}", PODS, policy, (), (), (), deleting=False
     )
 
 
-def policy(number: int, metric: Mapping[str, object], generation: Generation, at_ms: int) -> ScalePolicyDeclared:
+def policy_declared_event(
+    number: int, metric: Mapping[str, object], generation: Generation, at_ms: int
+) -> ScalePolicyDeclared:
     """A HorizontalPodAutoscaler; every other one with behaviour."""
-    name = name_of(number)
+    name = workload_name(number)
     spec = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         "minReplicas": 2,
@@ -74,9 +76,11 @@ def policy(number: int, metric: Mapping[str, object], generation: Generation, at
     return ScalePolicyDeclared(NAMESPACE, name, generation, kind, name, text, at_ms)
 
 
-def pods(number: int, cluster: int, used_milli: tuple[int, ...], at_ms: int, sequence: int) -> PodsObserved:
+def pods_observed_event(
+    number: int, cluster: int, used_milli: tuple[int, ...], at_ms: int, sequence: int
+) -> PodsObserved:
     """All pods of a workload in one cluster, with a sample each."""
-    name = name_of(number)
+    name = workload_name(number)
     found = tuple(
         ObservedPod(
             name=f"{name}-{cluster}-{index}",
@@ -95,21 +99,21 @@ def pods(number: int, cluster: int, used_milli: tuple[int, ...], at_ms: int, seq
     return PodsObserved(NAMESPACE, name, f"cluster-{cluster}", 1, sequence, at_ms, "", REQUESTS, found)
 
 
-def all_pods(number: int, at_ms: int) -> Iterator[PodsObserved]:
+def pods_events_of_workload(number: int, at_ms: int) -> Iterator[PodsObserved]:
     """Of a workload, once."""
     for cluster in range(CLUSTERS):
-        yield pods(number, cluster, (300,) * PODS_EACH, at_ms, 1)
+        yield pods_observed_event(number, cluster, (300,) * PODS_EACH, at_ms, 1)
 
 
-def samples(size: Size, from_ms: int) -> Iterator[PodsObserved]:
+def pod_sample_events(size: Size, from_ms: int) -> Iterator[PodsObserved]:
     """New samples of one workload in one cluster, a millisecond apart; first of each workload once."""
     chance = Random(SEED)
     for number in range(size.records):
         used = tuple(chance.randrange(500) for _ in range(PODS_EACH))
         workload, cluster = chance.randrange(size.workloads), chance.randrange(CLUSTERS)
         workload = number if number < size.workloads else workload
-        yield pods(workload, cluster, used, from_ms + number, number + 2)
+        yield pods_observed_event(workload, cluster, used, from_ms + number, number + 2)
 
 
-def load(number: int, value_milli: int, at_ms: int) -> LoadObserved:
-    return LoadObserved(NAMESPACE, name_of(number), METRIC, "", "", "", "", value_milli, at_ms, 0, "bench", "")
+def load_observed_event(number: int, value_milli: int, at_ms: int) -> LoadObserved:
+    return LoadObserved(NAMESPACE, workload_name(number), METRIC, "", "", "", "", value_milli, at_ms, 0, "bench", "")

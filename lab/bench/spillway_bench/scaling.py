@@ -31,7 +31,15 @@ from spillway.model import Generation
 from spillway.wire import decode_event
 
 from .machine import memory_of
-from .scaled_fleet import CPU, QUICK, Size, all_pods, declared, policy, samples
+from .scaled_fleet import (
+    CPU,
+    QUICK,
+    Size,
+    pod_sample_events,
+    pods_events_of_workload,
+    policy_declared_event,
+    workload_declared_event,
+)
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "services" / "hpa" / "tests"))
 from whole_clusters import WholeClusters
@@ -51,7 +59,7 @@ class Written:
     kind: str
     data: bytes
 
-    def read(self) -> HeardRecord:
+    def decode_record(self) -> HeardRecord:
         """As if it had come just now."""
         heard = self.heard
         event = decode_event(heard.topic, self.kind, self.data)
@@ -64,7 +72,7 @@ class Log:
     def __init__(self) -> None:
         self._ends: dict[tuple[str, int], int] = {}
 
-    def written(self, event: Event) -> Written:
+    def append_event(self, event: Event) -> Written:
         record, address = outgoing_record(event), address_of_event(event)
         place = (address.topic.name, partition_of(address.partition_by, PARTITIONS))
         offset = self._ends[place] = self._ends.get(place, -1) + 1
@@ -76,18 +84,22 @@ def make_state(size: Size, log: Log, make_inputs: Callable[[], WorkloadInputs]) 
     state = HpaState(DEFAULT_RULES, lambda key: partition_of(key, PARTITIONS))
     state.apply_early_records()
     for number in range(size.workloads):
-        workload = log.written(declared(number)).read()
+        workload = log.append_event(workload_declared_event(number)).decode_record()
         state.inputs[workload.workload] = make_inputs()
         state.follow_record(workload)
-        for one in all_pods(number, NOW_MS - 1_000):
-            state.follow_record(log.written(one).read())
-        state.follow_record(log.written(policy(number, CPU, Generation(1, number + 1), NOW_MS - 1_000)).read())
+        for one in pods_events_of_workload(number, NOW_MS - 1_000):
+            state.follow_record(log.append_event(one).decode_record())
+        state.follow_record(
+            log.append_event(
+                policy_declared_event(number, CPU, Generation(1, number + 1), NOW_MS - 1_000)
+            ).decode_record()
+        )
     sequence = count(1)
     state.take_turn(lambda: Generation(2, next(sequence)), NOW_MS)
     return state
 
 
-def hear(state: HpaState, group: Sequence[HeardRecord]) -> Events:
+def decide_on_group(state: HpaState, group: Sequence[HeardRecord]) -> Events:
     """What is decided on a group, as service.py has it done."""
     events: Events = []
     for heard in group:
@@ -95,43 +107,43 @@ def hear(state: HpaState, group: Sequence[HeardRecord]) -> Events:
     return [*events, *state.make_due_decisions(group[-1].at_ms)]
 
 
-def groups(records: Sequence[Written]) -> list[Sequence[Written]]:
+def split_into_groups(records: Sequence[Written]) -> list[Sequence[Written]]:
     return [records[at : at + GROUP] for at in range(0, len(records), GROUP)]
 
 
-def decide_all(state: HpaState, records: Sequence[Written]) -> tuple[float, Events]:
+def decide_on_records(state: HpaState, records: Sequence[Written]) -> tuple[float, Events]:
     """(CPU seconds of deciding alone, what was decided)."""
     seconds, decided = 0.0, []
-    for group in groups(records):
-        heard = [record.read() for record in group]
+    for group in split_into_groups(records):
+        heard = [record.decode_record() for record in group]
         began = time.process_time()
-        decided += hear(state, heard)
+        decided += decide_on_group(state, heard)
         seconds += time.process_time() - began
         state.take_unwritten_states()
     return seconds, decided
 
 
-def carry_all(state: HpaState, records: Sequence[Written]) -> tuple[float, float]:
+def time_whole_processing(state: HpaState, records: Sequence[Written]) -> tuple[float, float]:
     """CPU seconds from the bytes of records to those of what follows; and of reading and writing these alone."""
     whole = alone = 0.0
-    for group in groups(records):
+    for group in split_into_groups(records):
         began = time.process_time()
-        heard = [record.read() for record in group]
+        heard = [record.decode_record() for record in group]
         read = time.process_time()
-        events = [*hear(state, heard), *state.take_unwritten_states()]
+        events = [*decide_on_group(state, heard), *state.take_unwritten_states()]
         decided = time.process_time()
-        encoded(events)
+        encode_events(events)
         ended = time.process_time()
         whole += ended - began
         alone += (read - began) + (ended - decided)
     return whole, alone
 
 
-def encoded(events: Events) -> list[Outgoing]:
+def encode_events(events: Events) -> list[Outgoing]:
     return [outgoing_record(event) for event in events]
 
 
-def remembered(state: HpaState) -> list[SizingState]:
+def sizing_states(state: HpaState) -> list[SizingState]:
     return [scaled.remembered for scaled in state.scaled.values()]
 
 
@@ -139,33 +151,33 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     size = QUICK if parser.parse_args().quick else Size()
-    stream = list(samples(size, NOW_MS))
+    stream = list(pod_sample_events(size, NOW_MS))
     empty = memory_of(os.getpid())
     log = Log()
     state = make_state(size, log, WorkloadInputs)
-    records = [log.written(event) for event in stream]
+    records = [log.append_event(event) for event in stream]
     half = (size.workloads + size.records) // 2
     first, measured, again = records[: size.workloads], records[size.workloads : half], records[half:]
-    decide_all(state, first)
+    decide_on_records(state, first)
     gc.collect()
     full = memory_of(os.getpid())
     gc.disable()
-    seconds, decided = decide_all(state, measured)
-    kept = remembered(state)
-    whole, alone = carry_all(state, again)
+    seconds, decided = decide_on_records(state, measured)
+    kept = sizing_states(state)
+    whole, alone = time_whole_processing(state, again)
     del state
     gc.collect()
     plain = make_state(size, Log(), lambda: WorkloadInputs(clusters=WholeClusters()))
-    decide_all(plain, first)
-    plain_seconds, plain_decided = decide_all(plain, measured)
-    if decided != plain_decided or kept != remembered(plain):
+    decide_on_records(plain, first)
+    plain_seconds, plain_decided = decide_on_records(plain, measured)
+    if decided != plain_decided or kept != sizing_states(plain):
         raise SystemExit("kept totals decided otherwise than all pods")
-    say("hpa_decisions_per_second", len(measured) / seconds, len(measured) / plain_seconds)
-    say("hpa_records_per_second", len(again) / whole, len(again) / alone)
-    say("hpa_memory_mb", full.resident_mb - empty.resident_mb, empty.resident_mb)
+    print_figure("hpa_decisions_per_second", len(measured) / seconds, len(measured) / plain_seconds)
+    print_figure("hpa_records_per_second", len(again) / whole, len(again) / alone)
+    print_figure("hpa_memory_mb", full.resident_mb - empty.resident_mb, empty.resident_mb)
 
 
-def say(name: str, value: float, baseline: float) -> None:
+def print_figure(name: str, value: float, baseline: float) -> None:
     print(json.dumps({"name": name, "value": value, "baseline": baseline, "floor": None}), flush=True)
 
 

@@ -28,10 +28,10 @@ from spillway.rpc.client import PlannerClient
 from spillway.wire import TYPE_PREFIX, decode_event
 from spillway_local.stack import Stack, StackOptions
 
-from .figures import Measured, Unmeasured, in_ms
+from .figures import Measured, Unmeasured, percentile_in_ms
 from .machine import memory_of
 from .rig import Rig, Say, Sizes
-from .scaled_fleet import NAMESPACE, PODS, QUEUE, declared, load, policy
+from .scaled_fleet import NAMESPACE, PODS, QUEUE, load_observed_event, policy_declared_event, workload_declared_event
 
 FIGURES = (
     "metric_to_scale_p50_ms",
@@ -68,7 +68,7 @@ class Rate:
     one_in: int
 
     @property
-    def values(self) -> int:
+    def value_count(self) -> int:
         return round(self.per_second * self.seconds)
 
 
@@ -87,29 +87,31 @@ def measure_scaling_from_log(folder: Path, sizes: Sizes, say: Say) -> Mapping[st
     """On a stack of its own, of which only the log and one hpa go on."""
     stack = Stack(StackOptions(folder, fleet=(), instances=1, outlives=False), say)
     try:
-        stack.wipe()
+        stack.stop_and_delete_data()
         stack.start()
         for service in ("snapshot-1", "propagator-1", "planner-1", _HPA):
             stack.supervision.stop_program(service)
-        return asyncio.run(_measure(stack, sizes, say))
+        return asyncio.run(_measure_on_stack(stack, sizes, say))
     finally:
         stack.stop()
 
 
-async def _measure(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
+async def _measure_on_stack(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
     plan = QUICK if sizes.in_process_small else FULL
     addresses = stack.addresses()
     async with asyncio.timeout(SECONDS_MAX), PlannerClient(addresses.planners) as client:
         rig = Rig(stack, addresses, sizes, client, say)
-        async with rig.bus() as bus:
-            async with _relay(rig, bus):
-                bases = await _timed(rig, bus, plan, _RELAYED, _changed)
+        async with rig.new_bus() as bus:
+            async with _run_relay(rig, bus):
+                bases = await _time_values(rig, bus, plan, _RELAYED, _is_changed_value)
             say(f"{plan.workloads} workloads and policies are written to the log")
-            await _write(bus, plan)
-            await _start(rig, bus, plan)
-            found = await _timed(rig, bus, plan, bus.topic_name(SCALE), lambda _: True)
+            await _write_workloads_and_policies(bus, plan)
+            await _start_hpa(rig, bus, plan)
+            found = await _time_values(rig, bus, plan, bus.topic_name(SCALE), lambda _: True)
     return {
-        f"metric_to_scale{kind}_p{percent}_ms": Measured(in_ms(found[rate], percent), in_ms(bases[rate], percent))
+        f"metric_to_scale{kind}_p{percent}_ms": Measured(
+            percentile_in_ms(found[rate], percent), percentile_in_ms(bases[rate], percent)
+        )
         for kind, rate in (("", plan.full), ("_light", plan.light))
         for percent in (50, 99)
     }
@@ -126,40 +128,40 @@ class Values:
         self._unchanged = iter(range(workloads))
         self._repeated = itertools.cycle(range(workloads))
 
-    def next(self, changed: bool, at_ms: int) -> LoadObserved:
+    def next_value(self, changed: bool, at_ms: int) -> LoadObserved:
         workload = next(self._unchanged if changed else self._repeated)
         if changed:
             self._replicas[workload] = GROWN
-        event = load(workload, self._replicas[workload] * EACH_MILLI, at_ms)
+        event = load_observed_event(workload, self._replicas[workload] * EACH_MILLI, at_ms)
         return replace(event, source=CHANGED) if changed else event
 
 
-async def _timed(rig: Rig, bus: KafkaBus, plan: Plan, topic: str, counts: Counts) -> dict[Rate, list[float]]:
+async def _time_values(rig: Rig, bus: KafkaBus, plan: Plan, topic: str, counts: Counts) -> dict[Rate, list[float]]:
     """At both rates, the lighter one first: seconds from when a changed value was due until topic said so."""
     values, found = Values(plan.workloads), {}
     for rate in (plan.light, plan.full):
-        before, began = rig.cpu_seconds(), time.monotonic()
-        async with _arrivals(rig.addresses.kafka, topic, counts) as arrived:
-            found[rate] = await _published(bus, values, rate, arrived)
-        spent = {name: seconds - before.get(name, 0.0) for name, seconds in rig.cpu_seconds().items()}
+        before, began = rig.cpu_seconds_by_program(), time.monotonic()
+        async with _watch_arrivals(rig.addresses.kafka, topic, counts) as arrived:
+            found[rate] = await _publish_at_rate(bus, values, rate, arrived)
+        spent = {name: seconds - before.get(name, 0.0) for name, seconds in rig.cpu_seconds_by_program().items()}
         used = ", ".join(f"{name} {seconds:.1f}" for name, seconds in spent.items() if seconds > 0.1)
-        took = f"p50 {in_ms(found[rate], 50):.1f} ms, p99 {in_ms(found[rate], 99):.1f} ms"
+        took = f"p50 {percentile_in_ms(found[rate], 50):.1f} ms, p99 {percentile_in_ms(found[rate], 99):.1f} ms"
         rig.say(f"{topic}: {rate.per_second} values a second, {len(found[rate])} timed: {took}")
         rig.say(f"CPU seconds in {time.monotonic() - began:.0f} s: {used}")
     return found
 
 
-async def _published(bus: KafkaBus, values: Values, rate: Rate, arrived: Mapping[str, float]) -> list[float]:
+async def _publish_at_rate(bus: KafkaBus, values: Values, rate: Rate, arrived: Mapping[str, float]) -> list[float]:
     """Open loop: what is due in a tick is published at once, whether or not earlier ones were acknowledged."""
     due_by_key: dict[str, float] = {}
     tasks: list[asyncio.Task[object]] = []
     begin, number = time.perf_counter() + TICK_SECONDS, 0
-    while number < rate.values:
+    while number < rate.value_count:
         await asyncio.sleep(max(0.0, begin + number / rate.per_second - time.perf_counter()))
         events = []
-        while number < rate.values and (due := begin + number / rate.per_second) <= time.perf_counter():
+        while number < rate.value_count and (due := begin + number / rate.per_second) <= time.perf_counter():
             changed = number % rate.one_in == 0
-            events.append(values.next(changed, time.time_ns() // 1_000_000))
+            events.append(values.next_value(changed, time.time_ns() // 1_000_000))
             if changed:
                 due_by_key[f"{NAMESPACE}/{events[-1].name}"] = due
             number += 1
@@ -176,7 +178,7 @@ async def _published(bus: KafkaBus, values: Values, rate: Rate, arrived: Mapping
 
 
 @asynccontextmanager
-async def _arrivals(bootstrap: str, topic: str, counts: Counts) -> AsyncIterator[Mapping[str, float]]:
+async def _watch_arrivals(bootstrap: str, topic: str, counts: Counts) -> AsyncIterator[Mapping[str, float]]:
     """When the first record of each key that counts was read, committed, from now on."""
     consumer: Any = AIOKafkaConsumer(
         topic, bootstrap_servers=bootstrap, enable_auto_commit=False, isolation_level="read_committed"
@@ -185,7 +187,7 @@ async def _arrivals(bootstrap: str, topic: str, counts: Counts) -> AsyncIterator
     await consumer.seek_to_end()
     arrived: dict[str, float] = {}
 
-    async def read() -> None:
+    async def read_records() -> None:
         while True:
             found = await consumer.getmany(timeout_ms=POLL_MS)
             now = time.perf_counter()
@@ -194,7 +196,7 @@ async def _arrivals(bootstrap: str, topic: str, counts: Counts) -> AsyncIterator
                     if counts(record.value):
                         arrived.setdefault(record.key.decode(), now)
 
-    reading = asyncio.create_task(read())
+    reading = asyncio.create_task(read_records())
     try:
         yield arrived
     finally:
@@ -206,13 +208,13 @@ async def _arrivals(bootstrap: str, topic: str, counts: Counts) -> AsyncIterator
 # ── The least there is, beside it ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _changed(value: bytes) -> bool:
+def _is_changed_value(value: bytes) -> bool:
     event = decode_event(LOAD.name, LOAD_TYPE, value)
     return isinstance(event, LoadObserved) and event.source == CHANGED
 
 
 @asynccontextmanager
-async def _relay(rig: Rig, bus: KafkaBus) -> AsyncIterator[None]:
+async def _run_relay(rig: Rig, bus: KafkaBus) -> AsyncIterator[None]:
     """A process that consumes values and produces as many records, transaction by transaction."""
     admin: Any = AIOKafkaAdminClient(bootstrap_servers=rig.addresses.kafka)
     await admin.start()
@@ -237,48 +239,50 @@ async def _relay(rig: Rig, bus: KafkaBus) -> AsyncIterator[None]:
 # ── What is there before ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def _write(bus: KafkaBus, plan: Plan) -> None:
+async def _write_workloads_and_policies(bus: KafkaBus, plan: Plan) -> None:
     now_ms = time.time_ns() // 1_000_000
     async with bus.join_standby_group("planner", "bench") as turn:
         writer = await turn.wait_for_turn()
-        await _write_all(writer, [declared(number) for number in range(plan.workloads)])
+        await _write_events(writer, [workload_declared_event(number) for number in range(plan.workloads)])
     async with bus.join_standby_group("hpa", "bench") as turn:
         writer = await turn.wait_for_turn()
-        generations = (Generation(writer.epoch, number + 1) for number in range(plan.workloads))
-        await _write_all(writer, [policy(number, QUEUE, one, now_ms) for number, one in enumerate(generations)])
+        generations = (Generation(writer.turn_epoch, number + 1) for number in range(plan.workloads))
+        await _write_events(
+            writer, [policy_declared_event(number, QUEUE, one, now_ms) for number, one in enumerate(generations)]
+        )
 
 
-async def _write_all(writer: Writer, events: Sequence[Event]) -> None:
+async def _write_events(writer: Writer, events: Sequence[Event]) -> None:
     for at in range(0, len(events), EVENTS_IN_TRANSACTION):
         await writer.write_events(events[at : at + EVENTS_IN_TRANSACTION])
 
 
-async def _start(rig: Rig, bus: KafkaBus, plan: Plan) -> None:
+async def _start_hpa(rig: Rig, bus: KafkaBus, plan: Plan) -> None:
     """The process is active, and has decided on a first value of each workload."""
     started = time.perf_counter()
     await asyncio.to_thread(rig.stack.supervision.start_program, _HPA)
 
-    async def is_active() -> bool:
-        return rig.is_ready(_HPA) and rig.own_metric(_HPA, "spillway_hpa_active") == 1
+    async def is_hpa_active() -> bool:
+        return rig.is_program_ready(_HPA) and rig.read_own_metric(_HPA, "spillway_hpa_active") == 1
 
-    await rig.until("hpa is active", is_active, STARTS_SECONDS)
+    await rig.wait_until("hpa is active", is_hpa_active, STARTS_SECONDS)
     active = time.perf_counter() - started
     first_ms = time.time_ns() // 1_000_000
 
-    def knows_value(state: bytes) -> bool:
+    def is_after_first_value(state: bytes) -> bool:
         """A turn begins with a decision on each policy without a value, and with a state of that."""
         event = decode_event(SCALE_STATE.name, STATE_TYPE, state)
         return isinstance(event, ScaleStateChanged) and event.at_ms >= first_ms
 
-    async with _arrivals(rig.addresses.kafka, bus.topic_name(SCALE_STATE), knows_value) as arrived:
+    async with _watch_arrivals(rig.addresses.kafka, bus.topic_name(SCALE_STATE), is_after_first_value) as arrived:
         for at in range(0, plan.workloads, EVENTS_IN_TRANSACTION):
             numbers = range(at, min(at + EVENTS_IN_TRANSACTION, plan.workloads))
             now_ms = time.time_ns() // 1_000_000
-            await bus.publish(*(load(number, PODS * EACH_MILLI, now_ms) for number in numbers))
+            await bus.publish(*(load_observed_event(number, PODS * EACH_MILLI, now_ms) for number in numbers))
 
-        async def knows_all() -> bool:
+        async def has_decided_on_all() -> bool:
             return len(arrived) == plan.workloads
 
-        await rig.until("each workload was decided on", knows_all, STARTS_SECONDS)
-    memory = memory_of(rig.pid(_HPA)).resident_mb
+        await rig.wait_until("each workload was decided on", has_decided_on_all, STARTS_SECONDS)
+    memory = memory_of(rig.pid_of_program(_HPA)).resident_mb
     rig.say(f"hpa was active after {active:.1f} s; with {plan.workloads} workloads it has {memory:.0f} MB")

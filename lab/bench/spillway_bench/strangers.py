@@ -28,7 +28,7 @@ from spillway.rpc.server import RpcServer
 from spillway_local.kafka_security import Authority
 from spillway_local.member_credentials import ensure_certificate
 
-from .calls import at_rate, one_by_one
+from .calls import time_calls_at_rate, time_calls_one_by_one
 
 BAD_PER_SECOND = 100.0
 GOOD_PER_SECOND = 20.0
@@ -47,14 +47,14 @@ _MS = 1000.0
 class Nothing:
     """The planner that has no cluster."""
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         return ""
 
     async def list_clusters(self, _: api.ListClustersRequest) -> api.ListClustersReply:
         return api.ListClustersReply((), False)
 
 
-async def serve(folder: Path, client_ca: str = "") -> None:
+async def serve_front(folder: Path, client_ca: str = "") -> None:
     """Our gRPC server over TLS. Its callers have tokens or, where client_ca (a file) is given, client certificates."""
     certificate, key = str(folder / "tls.pem"), str(folder / "tls.key")
     callers = str(folder / ("callers-mutual.json" if client_ca else "callers.json"))
@@ -64,14 +64,14 @@ async def serve(folder: Path, client_ca: str = "") -> None:
         await asyncio.to_thread(sys.stdin.read)
 
 
-async def serve_bare(folder: Path) -> None:
+async def serve_bare_grpc(folder: Path) -> None:
     """The same answer by grpcio's server, to anybody."""
 
-    async def answer(_: bytes, __: object) -> bytes:
+    async def answer_nothing(_: bytes, __: object) -> bytes:
         return b""
 
     server = aio.server()
-    handlers = {PATH.rpartition("/")[2]: grpc.unary_unary_rpc_method_handler(answer)}
+    handlers = {PATH.rpartition("/")[2]: grpc.unary_unary_rpc_method_handler(answer_nothing)}
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("spillway.v1.Planner", handlers),))
     pair = ((folder / "tls.key").read_bytes(), (folder / "tls.pem").read_bytes())
     print(server.add_secure_port("127.0.0.1:0", grpc.ssl_server_credentials((pair,))), flush=True)
@@ -80,27 +80,27 @@ async def serve_bare(folder: Path) -> None:
     await server.stop(None)
 
 
-def _bad_call(flood: str) -> bytes:
+def _bad_call_bytes(flood: str) -> bytes:
     """The bytes of a connection with one call that the server refuses."""
 
-    def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    def http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
         return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
     path = PATH.encode() if flood == BAD_TOKENS else b"/\xff\xfe"
     fields = [(b":method", b"POST"), (b":scheme", b"https"), (b":path", path), (b":authority", b"x")]
     fields += [(b"te", b"trailers"), (b"content-type", b"application/grpc"), (b"authorization", b"Bearer guessed")]
     block = b"".join(b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in fields)
-    begins = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b"")
-    return begins + frame(1, 4, 1, block) + frame(0, 1, 1, bytes(5))
+    begins = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2_frame(4, 0, 0, b"")
+    return begins + http2_frame(1, 4, 1, block) + http2_frame(0, 1, 1, bytes(5))
 
 
-async def crowd(folder: Path, port: int, flood: str) -> None:
+async def flood_server(folder: Path, port: int, flood: str) -> None:
     """Until its input ends; then it says how many connections it made."""
     tls = ssl.create_default_context(cafile=str(folder / "tls.pem"))
     tls.set_alpn_protocols(["h2"])
-    bad, made, running = _bad_call(flood), 0, set[asyncio.Task[None]]()
+    bad, made, running = _bad_call_bytes(flood), 0, set[asyncio.Task[None]]()
 
-    async def one() -> None:
+    async def send_bad_call() -> None:
         nonlocal made
         with suppress(OSError, ssl.SSLError, TimeoutError):
             async with asyncio.timeout(10):
@@ -114,7 +114,7 @@ async def crowd(folder: Path, port: int, flood: str) -> None:
     ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
     due = asyncio.get_running_loop().time()
     while not ended.done():
-        running.add(task := asyncio.create_task(one()))
+        running.add(task := asyncio.create_task(send_bad_call()))
         task.add_done_callback(running.discard)
         due += 1 / BAD_PER_SECOND
         await asyncio.sleep(max(0.0, due - asyncio.get_running_loop().time()))
@@ -123,7 +123,7 @@ async def crowd(folder: Path, port: int, flood: str) -> None:
 
 
 @contextmanager
-def process(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
+def run_process(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
     command = [sys.executable, "-m", "spillway_bench.strangers", *arguments]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
@@ -132,41 +132,41 @@ def process(*arguments: str) -> Iterator["subprocess.Popen[str]"]:
         child.communicate(timeout=30)
 
 
-def _first_line(child: "subprocess.Popen[str]") -> str:
+def _read_first_line(child: "subprocess.Popen[str]") -> str:
     assert child.stdout is not None
     return child.stdout.readline().strip()
 
 
-def _p99(seconds: list[float]) -> float:
+def _p99_ms(seconds: list[float]) -> float:
     return _MS * sorted(seconds)[max(0, round(0.99 * len(seconds)) - 1)]
 
 
-async def calls_take(folder: Path, port: int, count: int, who: Mapping[str, Any]) -> float:
+async def measure_calls_p99_ms(folder: Path, port: int, count: int, who: Mapping[str, Any]) -> float:
     """Milliseconds, p99: each over a connection of its own; one that fails ends the measurement."""
     asked = {"ca": str(folder / "tls.pem"), "retry_seconds": 0.0, **who}
 
-    async def call(_: int) -> None:
+    async def call_planner(_: int) -> None:
         async with PlannerClient([f"localhost:{port}"], **asked) as client:
             await client.list_clusters(api.ListClustersRequest())
 
-    return _p99(await at_rate(GOOD_PER_SECOND, count, call))
+    return _p99_ms(await time_calls_at_rate(GOOD_PER_SECOND, count, call_planner))
 
 
-async def a_call_takes(folder: Path, port: int, count: int) -> float:
+async def measure_call_p50_ms(folder: Path, port: int, count: int) -> float:
     """Milliseconds, p50, one after another on one connection."""
     credentials = grpc.ssl_channel_credentials((folder / "tls.pem").read_bytes())
     async with aio.secure_channel(f"localhost:{port}", credentials) as channel:
         ask: Callable[..., Awaitable[Any]] = channel.unary_unary(PATH)
         metadata = (("authorization", f"Bearer {TOKEN}"),)
-        await one_by_one(50, lambda _: ask(b"", metadata=metadata))
-        return _MS * statistics.median(await one_by_one(count, lambda _: ask(b"", metadata=metadata)))
+        await time_calls_one_by_one(50, lambda _: ask(b"", metadata=metadata))
+        return _MS * statistics.median(await time_calls_one_by_one(count, lambda _: ask(b"", metadata=metadata)))
 
 
-def _say(name: str, value: float, baseline: float) -> None:
+def _print_figure(name: str, value: float, baseline: float) -> None:
     print(json.dumps({"name": name, "value": value, "baseline": baseline, "floor": None}), flush=True)
 
 
-async def measure(folder: Path, rounds: int) -> None:
+async def measure_front(folder: Path, rounds: int) -> None:
     ensure_certificate(folder / "tls.pem", folder / "tls.key", "localhost")
     digest = hashlib.sha256(TOKEN.encode()).hexdigest()
     caller = {"name": CALLER, "verbs": ["*"], "requests_per_second": 1e6}
@@ -174,27 +174,30 @@ async def measure(folder: Path, rounds: int) -> None:
     (folder / "callers-mutual.json").write_text(json.dumps({"callers": [caller]}))
     authority = Authority(folder / "clients")
     identity = tuple(map(str, authority.issue_certificate(CALLER)))
-    with process("--serve", str(folder)) as ours, process("--bare", str(folder)) as bare:
-        port, bare_port = int(_first_line(ours)), int(_first_line(bare))
+    with run_process("--serve", str(folder)) as ours, run_process("--bare", str(folder)) as bare:
+        port, bare_port = int(_read_first_line(ours)), int(_read_first_line(bare))
         taken = [
-            (await a_call_takes(folder, port, 100), await a_call_takes(folder, bare_port, 100)) for _ in range(rounds)
+            (await measure_call_p50_ms(folder, port, 100), await measure_call_p50_ms(folder, bare_port, 100))
+            for _ in range(rounds)
         ]
-        _say("front_call_p50_ms", *(statistics.median(column) for column in zip(*taken, strict=True)))
+        _print_figure("front_call_p50_ms", *(statistics.median(column) for column in zip(*taken, strict=True)))
         for flood in (BAD_PATHS, BAD_TOKENS):
-            await _calls_take_in(flood, folder, port, 30 * rounds, {"token": TOKEN})
-    with process("--serve", str(folder), "--client-ca", str(authority.certificate)) as mutual:
-        await _calls_take_in(NO_CERTIFICATE, folder, int(_first_line(mutual)), 30 * rounds, {"identity": identity})
+            await _measure_under_flood(flood, folder, port, 30 * rounds, {"token": TOKEN})
+    with run_process("--serve", str(folder), "--client-ca", str(authority.certificate)) as mutual:
+        await _measure_under_flood(
+            NO_CERTIFICATE, folder, int(_read_first_line(mutual)), 30 * rounds, {"identity": identity}
+        )
 
 
-async def _calls_take_in(flood: str, folder: Path, port: int, count: int, who: Mapping[str, Any]) -> None:
-    quiet = await calls_take(folder, port, count, who)
-    with process("--crowd", str(folder), str(port), flood) as strangers:
-        flooded = await calls_take(folder, port, count, who)
+async def _measure_under_flood(flood: str, folder: Path, port: int, count: int, who: Mapping[str, Any]) -> None:
+    quiet = await measure_calls_p99_ms(folder, port, count, who)
+    with run_process("--crowd", str(folder), str(port), flood) as strangers:
+        flooded = await measure_calls_p99_ms(folder, port, count, who)
         made = int(strangers.communicate(timeout=30)[0])
     seconds = count / GOOD_PER_SECOND
     if made < BAD_PER_SECOND * seconds / 2:
         raise RuntimeError(f"the crowd made {made} connections in {seconds:.0f} s: too few to say anything")
-    _say(FIGURE_BY_FLOOD[flood], flooded, quiet)
+    _print_figure(FIGURE_BY_FLOOD[flood], flooded, quiet)
 
 
 def main() -> None:
@@ -205,14 +208,14 @@ def main() -> None:
     parser.add_argument("--client-ca", default="")
     asked = parser.parse_args()
     if asked.serve:
-        asyncio.run(serve(Path(asked.serve[0]), asked.client_ca))
+        asyncio.run(serve_front(Path(asked.serve[0]), asked.client_ca))
     elif asked.bare:
-        asyncio.run(serve_bare(Path(asked.bare[0])))
+        asyncio.run(serve_bare_grpc(Path(asked.bare[0])))
     elif asked.crowd:
-        asyncio.run(crowd(Path(asked.crowd[0]), int(asked.crowd[1]), asked.crowd[2]))
+        asyncio.run(flood_server(Path(asked.crowd[0]), int(asked.crowd[1]), asked.crowd[2]))
     else:
         with tempfile.TemporaryDirectory() as folder:
-            asyncio.run(measure(Path(folder), 4 if asked.quick else 20))
+            asyncio.run(measure_front(Path(folder), 4 if asked.quick else 20))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from spillway.rpc.client import PlannerClient
 from spillway_local.fleet_plan import deployment
 
 from .figures import Measured, Unmeasured
-from .machine import is_gone
+from .machine import is_process_gone
 from .rig import BIG, Rig
 
 DEADLINE_SECONDS = 45.0
@@ -28,53 +28,61 @@ Until = Callable[[str, int], Awaitable[None]]
 async def measure_planner_takeover(rig: Rig) -> Mapping[str, Measured]:
     """Until an Apply is answered by another planner; the first one is sent at the moment of the signal."""
 
-    async def applied(program: str, pid: int) -> None:
-        seconds, endpoint = DEADLINE_SECONDS, rig.endpoint(program)
+    async def wait_for_other_planner(program: str, pid: int) -> None:
+        seconds, endpoint = DEADLINE_SECONDS, rig.address_of_planner(program)
         async with PlannerClient(rig.addresses.planners, timeout_seconds=seconds, retry_seconds=seconds) as client:
             while True:
-                was_gone, name = is_gone(pid), f"takeover-{time.monotonic_ns()}"
+                was_gone, name = is_process_gone(pid), f"takeover-{time.monotonic_ns()}"
                 await client.apply(ApplyRequest((deployment(name, "bench", 1),), name))
                 # One that was asked to stop may still answer what it has.
-                if was_gone or client.leader() != endpoint:
+                if was_gone or client.active_instance_address() != endpoint:
                     return
 
-    return {"planner_takeover_s": await _both_ways(rig, rig.active_planner, applied)}
+    return {
+        "planner_takeover_s": await _measure_stopped_and_killed(rig, rig.active_planner_program, wait_for_other_planner)
+    }
 
 
 async def measure_collector_takeover(rig: Rig) -> Mapping[str, Measured]:
     """Until the big cluster's age is of a moment after the old collector's end."""
 
-    async def fresh(_: str, pid: int) -> None:
-        while not is_gone(pid):
+    async def wait_for_fresh_cluster(_: str, pid: int) -> None:
+        while not is_process_gone(pid):
             await asyncio.sleep(_POLL_SECONDS)
         gone_at = time.monotonic()
 
-        async def is_fresh() -> bool:
-            found = await rig.cluster(BIG)
+        async def is_cluster_fresh() -> bool:
+            found = await rig.find_cluster(BIG)
             since = time.monotonic() - gone_at - AGE_MARGIN_SECONDS
             return found is not None and found.state == "Ready" and 0 <= found.age_ms / 1000 < since
 
-        await rig.until(f"{BIG} is looked at again", is_fresh, DEADLINE_SECONDS)
+        await rig.wait_until(f"{BIG} is looked at again", is_cluster_fresh, DEADLINE_SECONDS)
 
-    return {"collector_takeover_s": await _both_ways(rig, lambda: rig.collector_of(BIG), fresh)}
+    return {
+        "collector_takeover_s": await _measure_stopped_and_killed(
+            rig, lambda: rig.collector_of(BIG), wait_for_fresh_cluster
+        )
+    }
 
 
-async def _both_ways(rig: Rig, find: Callable[[], Awaitable[str]], until: Until) -> Measured:
-    stopped = await _takeover(rig, await find(), find, until, clean=True)
-    killed = await _takeover(rig, await find(), find, until, clean=False)
+async def _measure_stopped_and_killed(rig: Rig, find: Callable[[], Awaitable[str]], until: Until) -> Measured:
+    stopped = await _time_takeover(rig, await find(), find, until, clean=True)
+    killed = await _time_takeover(rig, await find(), find, until, clean=False)
     return Measured(killed, stopped)
 
 
-async def _takeover(rig: Rig, program: str, find: Callable[[], Awaitable[str]], until: Until, *, clean: bool) -> float:
+async def _time_takeover(
+    rig: Rig, program: str, find: Callable[[], Awaitable[str]], until: Until, *, clean: bool
+) -> float:
     """Seconds from the signal. Its supervisor may not bring the old process back before another took over."""
     rig.say(f"{program} {'is stopped' if clean else 'is killed with -9'}")
-    pid = rig.pid(program)
+    pid = rig.pid_of_program(program)
     started = time.monotonic()
     if clean:
         ending = asyncio.create_task(asyncio.to_thread(rig.stack.supervision.stop_program, program))
     else:
         os.kill(pid, signal.SIGKILL)
-        ending = asyncio.create_task(asyncio.to_thread(_keep_down, rig, program, pid))
+        ending = asyncio.create_task(asyncio.to_thread(_keep_program_down, rig, program, pid))
     try:
         await until(program, pid)
         seconds = time.monotonic() - started
@@ -83,11 +91,13 @@ async def _takeover(rig: Rig, program: str, find: Callable[[], Awaitable[str]], 
         await asyncio.to_thread(rig.stack.supervision.start_program, program)
     other = await find()
     rig.say(f"{other} took over after {seconds:.2f} s")
-    await rig.until(f"{program} is ready again", lambda: asyncio.to_thread(rig.is_ready, program), READY_SECONDS)
+    await rig.wait_until(
+        f"{program} is ready again", lambda: asyncio.to_thread(rig.is_program_ready, program), READY_SECONDS
+    )
     return seconds
 
 
-def _keep_down(rig: Rig, program: str, killed: int) -> None:
+def _keep_program_down(rig: Rig, program: str, killed: int) -> None:
     """The supervisor starts it again at once; it is stopped before it has read its settings."""
     deadline = time.monotonic() + RESPAWN_SECONDS
     while not (pids := rig.stack.pids(program)) or pids == [killed]:

@@ -71,53 +71,53 @@ class Follower:
 
     async def run(self) -> None:
         """Follows until cancelled. After an error it lists again; objects that are missing then count as removed."""
-        async with opened_door(self.door) as session, asyncio.TaskGroup() as tasks:
+        async with open_session(self.door) as session, asyncio.TaskGroup() as tasks:
             for kind, path in self.paths.items():
-                tasks.create_task(self._follow(session, kind, path))
+                tasks.create_task(self._follow_kind(session, kind, path))
 
     def is_fresh(self) -> bool:
         return all(self.fresh.get(kind) for kind in self.paths)
 
-    async def _follow(self, session: aiohttp.ClientSession, kind: str, path: str) -> None:
+    async def _follow_kind(self, session: aiohttp.ClientSession, kind: str, path: str) -> None:
         while True:
             with suppress(*_TROUBLE):
-                version = await self._list(session, kind, path)
+                version = await self._list_objects(session, kind, path)
                 self.fresh[kind] = True
-                async for event in _watch(session, path, version):
-                    self._take(kind, event)
+                async for event in _watch_events(session, path, version):
+                    self._apply_event(kind, event)
             self.fresh[kind] = False
             await asyncio.sleep(_PAUSE_SECONDS)
 
-    async def _list(self, session: aiohttp.ClientSession, kind: str, path: str) -> str:
+    async def _list_objects(self, session: aiohttp.ClientSession, kind: str, path: str) -> str:
         async with asyncio.timeout(_ANSWER_SECONDS), session.get(path) as answer:
             answer.raise_for_status()
             listed = await answer.json()
         known = self.known.setdefault(kind, {})
         there = {entry["metadata"]["uid"]: entry for entry in listed["items"]}
         for uid in known.keys() - there.keys():
-            self._went(kind, known.pop(uid))
+            self._note_removal(kind, known.pop(uid))
         for entry in there.values():
-            self._is(kind, entry)
+            self._note_object(kind, entry)
         return str(listed["metadata"]["resourceVersion"])
 
-    def _take(self, kind: str, event: Mapping[str, Any]) -> None:
+    def _apply_event(self, kind: str, event: Mapping[str, Any]) -> None:
         entry = event["object"]
         if event["type"] in ("ADDED", "MODIFIED"):
-            self._is(kind, entry)
+            self._note_object(kind, entry)
         elif event["type"] == "DELETED":
             known = self.known.setdefault(kind, {}).pop(entry["metadata"]["uid"], None)
-            self._went(kind, known or entry)
+            self._note_removal(kind, known or entry)
         elif event["type"] == "ERROR":
             raise ValueError(f"the watch of {kind} ended: {entry.get('message')}")
 
-    def _is(self, kind: str, entry: dict[str, Any]) -> None:
+    def _note_object(self, kind: str, entry: dict[str, Any]) -> None:
         self.known.setdefault(kind, {})[entry["metadata"]["uid"]] = entry
 
-    def _went(self, kind: str, entry: dict[str, Any]) -> None:
+    def _note_removal(self, kind: str, entry: dict[str, Any]) -> None:
         pass
 
 
-def _placed_objects() -> dict[str, str]:
+def _list_path_by_kind() -> dict[str, str]:
     roots = {"deployments": "/apis/apps/v1", "pods": "/api/v1"}
     return {kind: f"{root}/namespaces/{NAMESPACE}/{kind}" for kind, root in roots.items()}
 
@@ -127,43 +127,44 @@ class MemberAudit(Follower):
     """The audit of one member. went_objects, went_pods: removed objects and running pods by workload since the
     start."""
 
-    paths: Mapping[str, str] = field(default_factory=_placed_objects)
+    paths: Mapping[str, str] = field(default_factory=_list_path_by_kind)
     went_objects: Counter[str] = field(default_factory=Counter)
     went_pods: Counter[str] = field(default_factory=Counter)
     went_back: list[Finding] = field(default_factory=list)
 
     @property
-    def deployments(self) -> Mapping[str, dict[str, Any]]:
+    def deployments_by_uid(self) -> Mapping[str, dict[str, Any]]:
         return self.known.get("deployments", {})
 
     @property
-    def pods(self) -> Mapping[str, dict[str, Any]]:
+    def pods_by_uid(self) -> Mapping[str, dict[str, Any]]:
         return self.known.get("pods", {})
 
-    def _is(self, kind: str, entry: dict[str, Any]) -> None:
+    def _note_object(self, kind: str, entry: dict[str, Any]) -> None:
         before = self.known.get(kind, {}).get(entry["metadata"]["uid"])
-        Follower._is(self, kind, entry)
+        Follower._note_object(self, kind, entry)
         if kind == "pods":
             # A pod that once ran counts as running when it goes, whatever its last phase was.
-            entry["ran"] = bool(before and before["ran"]) or is_running(entry)
-        elif before is not None and version_of(entry) < version_of(before):
-            text = f"{entry['metadata']['name']} in {self.name}: from {version_of(before)} to {version_of(entry)}"
+            entry["ran"] = bool(before and before["ran"]) or is_pod_running(entry)
+        elif before is not None and placement_version_of(entry) < placement_version_of(before):
+            versions = f"from {placement_version_of(before)} to {placement_version_of(entry)}"
+            text = f"{entry['metadata']['name']} in {self.name}: {versions}"
             self.went_back.append(Finding("contradictory", f"the version on an object went back: {text}"))
 
-    def _went(self, kind: str, entry: dict[str, Any]) -> None:
+    def _note_removal(self, kind: str, entry: dict[str, Any]) -> None:
         if kind == "deployments":
             self.went_objects[entry["metadata"]["name"]] += 1
         elif entry.get("ran"):
-            self.went_pods[_workload_of(entry)] += 1
+            self.went_pods[_workload_of_pod(entry)] += 1
 
-    def seen(self) -> dict[str, Seen]:
+    def seen_by_workload(self) -> dict[str, Seen]:
         """Returns everything that exists now, by workload."""
         specs: dict[str, list[int]] = {}
         running, others = Counter[str](), Counter[str]()
-        for entry in self.deployments.values():
+        for entry in self.deployments_by_uid.values():
             specs.setdefault(entry["metadata"]["name"], []).append(int(entry["spec"]["replicas"]))
-        for pod in self.pods.values():
-            (running if is_running(pod) else others)[_workload_of(pod)] += 1
+        for pod in self.pods_by_uid.values():
+            (running if is_pod_running(pod) else others)[_workload_of_pod(pod)] += 1
         names = specs.keys() | running.keys() | others.keys()
         return {name: Seen(tuple(specs.get(name, ())), running[name], others[name]) for name in names}
 
@@ -179,28 +180,32 @@ class Audit:
             for member in self.members.values():
                 tasks.create_task(member.run())
 
-    def forget(self) -> None:
+    def forget_removals(self) -> None:
         """Forgets all removals so far."""
         for member in self.members.values():
             member.went_objects.clear()
             member.went_pods.clear()
             member.went_back.clear()
 
-    def objects(self) -> dict[tuple[str, str], Kept]:
+    def objects_by_cluster_and_uid(self) -> dict[tuple[str, str], Kept]:
         """Returns the present objects by (cluster, uid)."""
         return {
-            (name, uid): Kept(entry["metadata"]["name"], int(entry["spec"]["replicas"]), version_of(entry))
+            (name, uid): Kept(entry["metadata"]["name"], int(entry["spec"]["replicas"]), placement_version_of(entry))
             for name, member in self.members.items()
-            for uid, entry in member.deployments.items()
+            for uid, entry in member.deployments_by_uid.items()
         }
 
     def is_fresh(self) -> bool:
         return all(member.is_fresh() for member in self.members.values())
 
-    def seen(self) -> dict[Place, Seen]:
-        return {(name, app): seen for name, member in self.members.items() for app, seen in member.seen().items()}
+    def seen_by_place(self) -> dict[Place, Seen]:
+        return {
+            (name, app): seen
+            for name, member in self.members.items()
+            for app, seen in member.seen_by_workload().items()
+        }
 
-    def stopped(self) -> dict[Place, Stopped]:
+    def stopped_by_place(self) -> dict[Place, Stopped]:
         return {
             (name, app): Stopped(member.went_objects[app], member.went_pods[app])
             for name, member in self.members.items()
@@ -215,14 +220,14 @@ class Audit:
         return found
 
 
-def version_of(entry: Mapping[str, Any]) -> tuple[int, int]:
+def placement_version_of(entry: Mapping[str, Any]) -> tuple[int, int]:
     """Returns (epoch, sequence) of the placement that an object's annotation names; (-1, -1) without one."""
     epoch, _, sequence = entry["metadata"].get("annotations", {}).get(VERSION, "").partition(".")
     return (int(epoch), int(sequence)) if epoch.isdigit() and sequence.isdigit() else (-1, -1)
 
 
 @asynccontextmanager
-async def opened_door(door: Door) -> AsyncIterator[aiohttp.ClientSession]:
+async def open_session(door: Door) -> AsyncIterator[aiohttp.ClientSession]:
     connector = aiohttp.TCPConnector(ssl=door.ssl_context() or True)
     headers = {"Authorization": f"Bearer {door.token}"}
     timeout = aiohttp.ClientTimeout(total=None, sock_connect=_ANSWER_SECONDS)
@@ -232,7 +237,7 @@ async def opened_door(door: Door) -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def _watch(session: aiohttp.ClientSession, path: str, version: str) -> AsyncIterator[dict[str, Any]]:
+async def _watch_events(session: aiohttp.ClientSession, path: str, version: str) -> AsyncIterator[dict[str, Any]]:
     """Yields events until the server ends the watch. Splits lines itself, since they may exceed a stream reader's
     limit."""
     params = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(_WATCH_SECONDS)}
@@ -246,9 +251,9 @@ async def _watch(session: aiohttp.ClientSession, path: str, version: str) -> Asy
                     yield json.loads(line)
 
 
-def is_running(pod: Mapping[str, Any]) -> bool:
+def is_pod_running(pod: Mapping[str, Any]) -> bool:
     return pod.get("status", {}).get("phase") == "Running" and not pod["metadata"].get("deletionTimestamp")
 
 
-def _workload_of(pod: Mapping[str, Any]) -> str:
+def _workload_of_pod(pod: Mapping[str, Any]) -> str:
     return str(pod["metadata"].get("labels", {}).get("app", pod["metadata"]["name"]))

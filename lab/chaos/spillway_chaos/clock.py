@@ -28,7 +28,7 @@ def set_clock(folder: Path, service: str, ahead_seconds: int) -> None:
     fresh.replace(file)
 
 
-def environment_of_clocks(folder: Path) -> Mapping[str, Mapping[str, str]]:
+def clock_environment_by_service(folder: Path) -> Mapping[str, Mapping[str, str]]:
     library = next((path for path in _LIBRARIES if Path(path).exists()), "")
     if not library:
         raise MissingTool(_ADVICE)
@@ -46,7 +46,7 @@ def environment_of_clocks(folder: Path) -> Mapping[str, Mapping[str, str]]:
     }
 
 
-def clock_ahead(url: str) -> float:
+def clock_offset_seconds(url: str) -> float:
     """Seconds by which a service's wall clock is ahead of ours, from the date in its answer."""
     with urllib.request.urlopen(url, timeout=5) as answer:
         told = email.utils.parsedate_to_datetime(answer.headers["Date"])

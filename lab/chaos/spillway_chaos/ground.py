@@ -27,7 +27,7 @@ from spillway_local.stack import Stack, StackOptions
 from .audit import NAMESPACE, Audit, Door, MemberAudit
 from .ledger import Finding, Ledger, Placed
 from .lending_audit import LendingAudit
-from .lending_load import OWNERS, POOL, LendingLoad, lending
+from .lending_load import OWNERS, POOL, LendingLoad, run_lending_load
 from .load import CPU, MEMORY, Load, Pulse
 from .log_audit import LogAudit
 from .proxy import Proxy
@@ -49,7 +49,7 @@ class NotSo(Exception):
     """Raised when a condition did not become true before its deadline."""
 
 
-async def until(what: str, holds: Callable[[], Awaitable[bool]], seconds: float = READY_SECONDS) -> None:
+async def wait_until(what: str, holds: Callable[[], Awaitable[bool]], seconds: float = READY_SECONDS) -> None:
     loop = asyncio.get_running_loop()
     ends_at = loop.time() + seconds
     while True:
@@ -61,11 +61,11 @@ async def until(what: str, holds: Callable[[], Awaitable[bool]], seconds: float 
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def listens(broker: KafkaServer) -> None:
-    async def ready() -> bool:
+async def wait_for_broker(broker: KafkaServer) -> None:
+    async def is_listening() -> bool:
         return broker.is_ready()
 
-    await until(f"{broker.name} listens", ready, BROKER_READY_SECONDS)
+    await wait_until(f"{broker.name} listens", is_listening, BROKER_READY_SECONDS)
 
 
 @dataclass(slots=True)
@@ -89,19 +89,19 @@ class Ground:
 
     # ── What is there ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def unsettled(self) -> list[Finding]:
+    async def find_unsettled(self) -> list[Finding]:
         """Returns the differences from the acknowledged requests, both not yet reached and lost again."""
         if not self.audit.is_fresh():
             return [Finding("lost", "a member cannot be read")]
-        return list(self.ledger.unsettled(await self.placed(), self.audit.seen()))
+        return list(self.ledger.find_unsettled(await self.placed_by_workload(), self.audit.seen_by_place()))
 
-    async def unsettled_after(self, seconds: float) -> list[Finding]:
+    async def wait_until_settled(self, seconds: float) -> list[Finding]:
         """Waits until there is no difference twice in a row. Returns the differences that remain after `seconds`."""
         loop = asyncio.get_running_loop()
         deadline, good = loop.time() + seconds, 0
         while True:
             try:
-                wrong = await self.unsettled()
+                wrong = await self.find_unsettled()
             except RequestError as error:
                 wrong = [Finding("lost", f"the planner cannot be asked: {error.code} {error.text}")]
             good = 0 if wrong else good + 1
@@ -111,7 +111,7 @@ class Ground:
                 return wrong
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def placed(self) -> dict[str, Placed]:
+    async def placed_by_workload(self) -> dict[str, Placed]:
         found: dict[str, Placed] = {}
         token = ""
         while True:
@@ -127,23 +127,23 @@ class Ground:
             if not token:
                 return found
 
-    async def evidence(self) -> list[Finding]:
+    async def collect_evidence(self) -> list[Finding]:
         """Returns findings that are final at any time: unrequested deletions, contradictions and refusals."""
-        found = list(self.ledger.deletions(self.audit.stopped()))
+        found = list(self.ledger.find_unasked_deletions(self.audit.stopped_by_place()))
         found += self.audit.take_contradictions()
         found += self.ledger.take_refusals()
         if self.lending is not None:
             found += self.lending.audit.take_findings()
         found, self.extra = found + self.extra, []
-        return found + await self.log.read(self.stack.addresses().kafka)
+        return found + await self.log.read_new_findings(self.stack.addresses().kafka)
 
     # ── The load ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def begin_story(self, number: int) -> None:
         """Starts requests under new names. Earlier requests are forgotten, not undone."""
         self.stories = number
-        self.ledger.forget()
-        self.audit.forget()
+        self.ledger.forget_all()
+        self.audit.forget_removals()
         self.log = LogAudit()
         load, story = self.load, f"story{number}"
         self.load = Load(
@@ -160,81 +160,81 @@ class Ground:
 
     # ── Processes ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def pid(self, name: str) -> int:
+    def pid_of_program(self, name: str) -> int:
         pids = self.stack.pids(name)
         if not pids:
             raise NotSo(f"{name} does not run")
         return pids[0]
 
-    def signal(self, name: str, number: signal.Signals) -> int:
-        pid = self.pid(name)
+    def send_signal(self, name: str, number: signal.Signals) -> int:
+        pid = self.pid_of_program(name)
         os.kill(pid, number)
         return pid
 
-    async def restart_happened(self, name: str, pid_before: int) -> None:
+    async def wait_for_restart(self, name: str, pid_before: int) -> None:
         """Waits until supervisor has restarted the program."""
 
-        async def another() -> bool:
+        async def has_new_pid() -> bool:
             pids = self.stack.pids(name)
             return bool(pids) and pids[0] != pid_before
 
-        await until(f"{name} runs again", another)
+        await wait_until(f"{name} runs again", has_new_pid)
 
-    async def is_running(self, name: str) -> None:
+    async def ensure_running(self, name: str) -> None:
         """Waits until the program runs. Starts it if supervisor has given it up."""
 
-        async def running() -> bool:
+        async def is_running() -> bool:
             states = {entry.name: entry.state for entry in await asyncio.to_thread(self.stack.status)}
             if states[name] in ("FATAL", "EXITED", "STOPPED"):
                 await asyncio.to_thread(self.stack.supervision.start_program, name)
             return states[name] == "RUNNING"
 
-        await until(f"{name} runs", running)
+        await wait_until(f"{name} runs", is_running)
 
-    async def is_up(self, *names: str) -> None:
-        async def ready() -> bool:
-            pages = await asyncio.gather(*(self.page(name, "readyz") for name in names))
+    async def wait_until_ready(self, *names: str) -> None:
+        async def is_every_service_ready() -> bool:
+            pages = await asyncio.gather(*(self.read_health_page(name, "readyz") for name in names))
             return all(pages)
 
-        await until(f"{', '.join(names)} ready", ready)
+        await wait_until(f"{', '.join(names)} ready", is_every_service_ready)
 
-    async def page(self, name: str, page: str) -> str:
+    async def read_health_page(self, name: str, page: str) -> str:
         """Returns a page of a service's health server; empty when the answer is not 200."""
-        return await asyncio.to_thread(_get, self.url(name, page))
+        return await asyncio.to_thread(_read_url, self.health_url(name, page))
 
-    async def times_said(self, name: str, text: str) -> int:
+    async def count_in_log(self, name: str, text: str) -> int:
         """Returns how often a program's log contains this text."""
         log = self.stack.supervision.log_file_of(name)
         return (await asyncio.to_thread(log.read_text, errors="replace")).count(text)
 
-    async def failures(self) -> Counter[str]:
+    async def failures_by_service(self) -> Counter[str]:
         """Returns how often an unexpected error, which is a bug, stopped each service."""
-        return Counter({name: await self.times_said(name, _FAILED) for name in ALL_SERVICES})
+        return Counter({name: await self.count_in_log(name, _FAILED) for name in ALL_SERVICES})
 
-    def url(self, name: str, page: str) -> str:
+    def health_url(self, name: str, page: str) -> str:
         port = PortBook(self.stack.folder / "ports.json").port_by_name()[f"{name}-health"]
         return f"http://127.0.0.1:{port}/{page}"
 
-    async def active(self, kind: str) -> str:
+    async def find_active_instance(self, kind: str) -> str:
         """Returns the planner, hpa or descheduler that has the turn."""
         found: list[str] = []
 
-        async def known() -> bool:
+        async def is_any_active() -> bool:
             names = (f"{kind}-1", f"{kind}-2")
-            pages = [await self.page(name, "metrics") for name in names]
+            pages = [await self.read_health_page(name, "metrics") for name in names]
             found.extend(
                 name for name, page in zip(names, pages, strict=True) if f"\nspillway_{kind}_active 1.0" in page
             )
             return bool(found)
 
-        await until(f"one {kind} is active", known)
+        await wait_until(f"one {kind} is active", is_any_active)
         return found[0]
 
-    async def holding(self, kind: str) -> list[str]:
+    async def instances_with_turns(self, kind: str) -> list[str]:
         """Returns the instances of a service that hold clusters."""
         held = f'\nspillway_turns_held{{service="{kind}"}} '
         names = (f"{kind}-1", f"{kind}-2")
-        pages = [await self.page(name, "metrics") for name in names]
+        pages = [await self.read_health_page(name, "metrics") for name in names]
         found = [page.partition(held)[2].partition("\n")[0] for page in pages]
         return [name for name, turns in zip(names, found, strict=True) if float(turns or 0)]
 
@@ -242,22 +242,22 @@ class Ground:
         """Returns the controller of Kafka's quorum, and the number of partitions that each broker leads."""
         brokers = {broker.node_id: broker for broker in self.stack.brokers()}
         led = Counter({broker.name: 0 for broker in brokers.values()})
-        leaders = (partition["leader"] for partition in await self._partitions())
+        leaders = (partition["leader"] for partition in await self._describe_partitions())
         led.update(brokers[leader].name for leader in leaders if leader in brokers)
         # Kafka names clients any broker as the controller. The nodes' own notes name the real one, in the newest epoch.
         notes = [json.loads((broker.folder / _QUORUM_NOTE).read_text()) for broker in brokers.values()]
         newest = max((note for note in notes if note["leaderId"] in brokers), key=lambda note: note["leaderEpoch"])
         return brokers[newest["leaderId"]].name, led
 
-    async def is_in_sync(self) -> bool:
+    async def is_kafka_in_sync(self) -> bool:
         """Returns whether every partition of Kafka has all its replicas in sync, as far as a broker knows."""
         try:
-            partitions = await self._partitions()
+            partitions = await self._describe_partitions()
         except KafkaError:
             return False
         return all(len(partition["isr"]) == len(partition["replicas"]) for partition in partitions)
 
-    async def _partitions(self) -> list[dict[str, Any]]:
+    async def _describe_partitions(self) -> list[dict[str, Any]]:
         admin = AIOKafkaAdminClient(bootstrap_servers=self.stack.addresses().kafka)
         await admin.start()
         try:
@@ -266,30 +266,30 @@ class Ground:
             await admin.close()
         return [partition for topic in topics for partition in topic["partitions"]]
 
-    async def redis(self, command: str) -> None:
+    async def send_redis_command(self, command: str) -> None:
         port = int(self.stack.addresses().redis.rpartition(":")[2].partition("/")[0])
-        await asyncio.to_thread(_say_to_redis, port, command)
+        await asyncio.to_thread(_send_to_redis, port, command)
 
-    async def join(self) -> None:
+    async def join_clusters(self) -> None:
         """Joins the fleet's clusters and waits until all are Ready."""
         names = [member.name for member in self.stack.options.fleet]
         for member in self.stack.options.fleet:
             await self.client.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
 
-        async def ready() -> bool:
+        async def is_every_cluster_ready() -> bool:
             clusters = {c.cluster: c.state for c in (await self.client.list_clusters(ListClustersRequest())).clusters}
             return all(clusters.get(name) == "Ready" for name in names)
 
-        await until("every cluster is Ready", ready)
+        await wait_until("every cluster is Ready", is_every_cluster_ready)
 
-    async def begin_pulse(self) -> None:
-        self.ledger.asking(self.pulse.name, 1)
+    async def apply_pulse_workload(self) -> None:
+        self.ledger.note_request(self.pulse.name, 1)
         await self.client.apply(ApplyRequest((deployment(self.pulse.name, NAMESPACE, 1, CPU, MEMORY),)))
-        self.ledger.acknowledged(self.pulse.name, 1)
+        self.ledger.note_acknowledged(self.pulse.name, 1)
 
 
 @asynccontextmanager
-async def opened(
+async def open_ground(
     stack: Stack, doors: Mapping[str, Door], proxies: Mapping[str, Proxy], seed: str, *, lends: bool = False
 ) -> AsyncIterator[Ground]:
     """Yields a running platform with joined clusters, load and audits. lends: with nodes that are lent and recalled."""
@@ -305,15 +305,17 @@ async def opened(
     ):
         load, pulse = Load(asking, scaling, ledger, seed, ""), Pulse(beating, PULSE)
         ground = Ground(stack, client, load, pulse, Audit(members), proxies, ledger)
-        await ground.join()
+        await ground.join_clusters()
         if lends:
             lender = await exits.enter_async_context(LendingClient(stack.addresses().deschedulers, retry_seconds=30))
             eyes = LendingAudit(doors, OWNERS, POOL)
-            ground.lending = await exits.enter_async_context(lending(lender, stack.connect, eyes, seed))
+            ground.lending = await exits.enter_async_context(
+                run_lending_load(lender, stack.connect_to_member, eyes, seed)
+            )
         tasks = [asyncio.create_task(work.run()) for work in (pulse, ground.audit)]
         ground.begin_story(1)
-        await ground.begin_pulse()
-        await ground.evidence()
+        await ground.apply_pulse_workload()
+        await ground.collect_evidence()
         try:
             yield ground
         finally:
@@ -325,7 +327,7 @@ async def opened(
                     raise outcome
 
 
-def chosen_ports(options: StackOptions) -> None:
+def choose_ports(options: StackOptions) -> None:
     """Chooses ports for a run folder that has none, from a random start, so that parallel stacks do not collide."""
     options.folder.mkdir(parents=True, exist_ok=True)
     ports = PortBook(options.folder.resolve() / "ports.json")
@@ -339,7 +341,7 @@ def chosen_ports(options: StackOptions) -> None:
         ports.assign_port(name, base)
 
 
-def _get(url: str) -> str:
+def _read_url(url: str) -> str:
     try:
         with urllib.request.urlopen(url, timeout=5) as answer:
             return str(answer.read().decode())
@@ -347,7 +349,7 @@ def _get(url: str) -> str:
         return ""
 
 
-def _say_to_redis(port: int, command: str) -> None:
+def _send_to_redis(port: int, command: str) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(f"{command}\r\n".encode())
         answer = connection.recv(256)

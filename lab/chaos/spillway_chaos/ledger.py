@@ -81,7 +81,7 @@ class Ledger:
     refusals: list[Finding] = field(default_factory=list)
     counted: Counter[str] = field(default_factory=Counter)
 
-    def forget(self) -> None:
+    def forget_all(self) -> None:
         """Resets the ledger to its initial state."""
         self.lives.clear()
         self.refusals.clear()
@@ -89,31 +89,31 @@ class Ledger:
 
     # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def asking(self, name: str, replicas: int) -> None:
+    def note_request(self, name: str, replicas: int) -> None:
         life = self.lives.setdefault(name, Life(name))
         life.may_stop += max(0, life.asked - replicas)
         life.asked = replicas
 
-    def acknowledged(self, name: str, replicas: int) -> None:
+    def note_acknowledged(self, name: str, replicas: int) -> None:
         self.lives[name].acknowledged = replicas
 
-    def asking_delete(self, name: str) -> None:
+    def note_delete_request(self, name: str) -> None:
         self.lives[name].going = True
 
-    def acknowledged_delete(self, name: str) -> None:
+    def note_delete_acknowledged(self, name: str) -> None:
         self.lives[name].gone = True
 
-    def refused(self, name: str, verb: str, text: str) -> None:
+    def note_refusal(self, name: str, verb: str, text: str) -> None:
         """Notes a refused request. An acknowledged workload that cannot be scaled or deleted was forgotten."""
         self.refusals.append(Finding("lost", f"{verb} {name} was refused: {text}"))
 
-    def contradicted(self, name: str, text: str) -> None:
+    def note_contradiction(self, name: str, text: str) -> None:
         """Notes two different answers to one idempotency key."""
         self.refusals.append(Finding("contradictory", f"{name}: {text}"))
 
     # ── What is wrong ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def unsettled(self, placed: Mapping[str, Placed], seen: Mapping[Place, Seen]) -> Iterator[Finding]:
+    def find_unsettled(self, placed: Mapping[str, Placed], seen: Mapping[Place, Seen]) -> Iterator[Finding]:
         """Yields differences from the acknowledged requests. They are final only once the platform has had time to
         settle."""
         by_name: dict[str, dict[str, Seen]] = {}
@@ -122,13 +122,13 @@ class Ledger:
         for life in self.lives.values():
             there = by_name.get(life.name, {})
             if life.gone:
-                yield from _still_there(life, placed.get(life.name), there)
+                yield from _findings_of_deleted(life, placed.get(life.name), there)
             elif life.acknowledged is not None:
-                yield from _as_acknowledged(life, life.acknowledged, placed.get(life.name), there)
+                yield from _findings_of_acknowledged(life, life.acknowledged, placed.get(life.name), there)
         for name in by_name.keys() - self.lives.keys():
             yield Finding("doubled", f"{name} is in {sorted(by_name[name])}, and nobody asked for it")
 
-    def deletions(self, stopped: Mapping[Place, Stopped]) -> Iterator[Finding]:
+    def find_unasked_deletions(self, stopped: Mapping[Place, Stopped]) -> Iterator[Finding]:
         """Yields removed objects and running pods without a request for it. Each is reported once."""
         objects, pods = Counter[str](), Counter[str]()
         for (_, name), what in stopped.items():
@@ -151,14 +151,16 @@ class Ledger:
         return found
 
 
-def _still_there(life: Life, placed: Placed | None, there: Mapping[str, Seen]) -> Iterator[Finding]:
+def _findings_of_deleted(life: Life, placed: Placed | None, there: Mapping[str, Seen]) -> Iterator[Finding]:
     if placed is not None and not placed.deleting:
         yield Finding("lost", f"{life.name}: its delete was acknowledged, and the planner still places it")
     if there:
-        yield Finding("lost", f"{life.name}: its delete was acknowledged, and {_shown(there)} is there")
+        yield Finding("lost", f"{life.name}: its delete was acknowledged, and {_text_of_seen(there)} is there")
 
 
-def _as_acknowledged(life: Life, asked: int, placed: Placed | None, there: Mapping[str, Seen]) -> Iterator[Finding]:
+def _findings_of_acknowledged(
+    life: Life, asked: int, placed: Placed | None, there: Mapping[str, Seen]
+) -> Iterator[Finding]:
     if placed is None or placed.deleting:
         if not life.going:  # An unanswered delete may have been carried out.
             yield Finding("lost", f"{life.name}: {asked} replicas were acknowledged, and the planner does not know it")
@@ -172,13 +174,13 @@ def _as_acknowledged(life: Life, asked: int, placed: Placed | None, there: Mappi
     if placed.unplaced:
         yield Finding("lost", f"{life.name}: {placed.unplaced} replicas wait, and there is room")
     for cluster in sorted(placed.parts.keys() | there.keys()):
-        yield from _as_placed(life.name, cluster, placed.parts.get(cluster, 0), there.get(cluster))
+        yield from _findings_of_part(life.name, cluster, placed.parts.get(cluster, 0), there.get(cluster))
     running = sum(seen.running for seen in there.values())
     if running > asked:
-        yield Finding("doubled", f"{life.name}: {asked} asked, {running} run: {_shown(there)}", running - asked)
+        yield Finding("doubled", f"{life.name}: {asked} asked, {running} run: {_text_of_seen(there)}", running - asked)
 
 
-def _as_placed(name: str, cluster: str, replicas: int, seen: Seen | None) -> Iterator[Finding]:
+def _findings_of_part(name: str, cluster: str, replicas: int, seen: Seen | None) -> Iterator[Finding]:
     specs, running, others = (seen.spec_replicas, seen.running, seen.others) if seen else ((), 0, 0)
     if len(specs) > 1:
         yield Finding("doubled", f"{name} has {len(specs)} objects in {cluster}", len(specs) - 1)
@@ -192,14 +194,14 @@ def _as_placed(name: str, cluster: str, replicas: int, seen: Seen | None) -> Ite
         yield Finding("doubled", f"{name}: {others} pods in {cluster} neither run nor are gone", others)
 
 
-def _shown(there: Mapping[str, Seen]) -> str:
+def _text_of_seen(there: Mapping[str, Seen]) -> str:
     return ", ".join(
         f"{cluster}: objects {seen.spec_replicas}, {seen.running} running, {seen.others} other pods"
         for cluster, seen in sorted(there.items())
     )
 
 
-def counted(findings: Iterable[Finding]) -> dict[Kind, int]:
+def finding_count_by_kind(findings: Iterable[Finding]) -> dict[Kind, int]:
     totals: dict[Kind, int] = dict.fromkeys((*KINDS, *LENDING_KINDS), 0)
     for finding in findings:
         totals[finding.kind] += finding.count

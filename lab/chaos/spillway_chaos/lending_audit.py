@@ -9,9 +9,9 @@ import aiohttp
 
 from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_UID, virtual_node_name
 
-from .audit import Door, Follower, is_running, opened_door
+from .audit import Door, Follower, is_pod_running, open_session
 from .ledger import Finding
-from .lending_ledger import OWNED, LendingSeen, Node, PodSeen, doubled, open_and_owned
+from .lending_ledger import OWNED, LendingSeen, Node, PodSeen, find_doubled_pods, nodes_open_and_owned
 
 LENDABLE = "batch"
 """Label, and key of a taint, of the nodes that are there to be lent: other work keeps off them."""
@@ -28,11 +28,11 @@ class LendingMember(Follower):
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def _is(self, kind: str, entry: dict[str, Any]) -> None:
-        Follower._is(self, kind, entry)
+    def _note_object(self, kind: str, entry: dict[str, Any]) -> None:
+        Follower._note_object(self, kind, entry)
         self.changed.set()
 
-    def _went(self, kind: str, entry: dict[str, Any]) -> None:
+    def _note_removal(self, kind: str, entry: dict[str, Any]) -> None:
         self.changed.set()
 
 
@@ -53,7 +53,7 @@ class LendingAudit:
         async with asyncio.TaskGroup() as tasks:
             for member in self._members.values():
                 tasks.create_task(member.run())
-            tasks.create_task(self._look())
+            tasks.create_task(self._look_at_changes())
 
     def take_findings(self) -> list[Finding]:
         found, self._found = self._found, []
@@ -62,45 +62,49 @@ class LendingAudit:
     def is_fresh(self) -> bool:
         return all(member.is_fresh() for member in self._members.values())
 
-    def seen(self) -> LendingSeen:
+    def lending_seen(self) -> LendingSeen:
         return LendingSeen(
             states={
-                (owner, node["metadata"]["name"]): _state(node)
+                (owner, node["metadata"]["name"]): _loan_state_of_node(node)
                 for owner in self._owners
-                for node in self._of(owner, "nodes")
+                for node in self._objects_of_member(owner, "nodes")
                 if LENDABLE in node["metadata"].get("labels", {})
             },
-            opened={node["metadata"]["name"]: _is_open(node) for node in self._virtual()},
-            pooled=tuple(map(_pod, self._pods(self._pool, OFFLINE_NAMESPACE))),
+            opened={node["metadata"]["name"]: _is_node_open(node) for node in self._virtual_nodes()},
+            pooled=tuple(map(_make_pod_seen, self._pods_in_namespace(self._pool, OFFLINE_NAMESPACE))),
             real={
-                owner: tuple(_pod(pod) for pod in self._of(owner, "pods") if _is_real(pod)) for owner in self._owners
+                owner: tuple(_make_pod_seen(pod) for pod in self._objects_of_member(owner, "pods") if _is_real_pod(pod))
+                for owner in self._owners
             },
-            own={owner: tuple(map(_pod, self._pods(owner, OWN_NAMESPACE))) for owner in self._owners},
+            own={
+                owner: tuple(map(_make_pod_seen, self._pods_in_namespace(owner, OWN_NAMESPACE)))
+                for owner in self._owners
+            },
         )
 
-    def loans(self) -> dict[Node, str]:
+    def loan_by_node(self) -> dict[Node, str]:
         """Of the nodes that are lent now, which loan it is."""
         return {
             (owner, node["metadata"]["name"]): node["metadata"]["annotations"].get("spillway.io/loan", "")
             for owner in self._owners
-            for node in self._of(owner, "nodes")
-            if _state(node) == "lent"
+            for node in self._objects_of_member(owner, "nodes")
+            if _loan_state_of_node(node) == "lent"
         }
 
-    async def _look(self) -> None:
+    async def _look_at_changes(self) -> None:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            seen = self.seen()
-            for name, finding in doubled(seen):
-                self._say(name, finding)
-            for node in open_and_owned(seen):
+            seen = self.lending_seen()
+            for name, finding in find_doubled_pods(seen):
+                self._add_finding_once(name, finding)
+            for node in nodes_open_and_owned(seen):
                 if await self._is_open_and_owned(node):
-                    self._say(
+                    self._add_finding_once(
                         "/".join(node), Finding("shared", f"{'/'.join(node)} is open to the pool and its owner's")
                     )
 
-    def _say(self, name: str, finding: Finding) -> None:
+    def _add_finding_once(self, name: str, finding: Finding) -> None:
         if name not in self._said:
             self._said.add(name)
             self._found.append(finding)
@@ -110,28 +114,32 @@ class LendingAudit:
         owner, name = node
         pool = self._members[self._pool].door
         try:
-            async with opened_door(self._members[owner].door) as here, opened_door(pool) as there:
-                before = await _get(here, f"/api/v1/nodes/{name}")
-                virtual = await _get(there, f"/api/v1/nodes/{virtual_node_name(owner, name)}")
-                after = await _get(here, f"/api/v1/nodes/{name}")
+            async with open_session(self._members[owner].door) as here, open_session(pool) as there:
+                before = await _get_object(here, f"/api/v1/nodes/{name}")
+                virtual = await _get_object(there, f"/api/v1/nodes/{virtual_node_name(owner, name)}")
+                after = await _get_object(here, f"/api/v1/nodes/{name}")
         except _TROUBLE:
             return False
         if before is None or virtual is None or after is None:
             return False
         versions = {one["metadata"]["resourceVersion"] for one in (before, after)}
-        return _state(before) == OWNED and _is_open(virtual) and len(versions) == 1
+        return _loan_state_of_node(before) == OWNED and _is_node_open(virtual) and len(versions) == 1
 
-    def _of(self, member: str, kind: str) -> Iterator[Entry]:
+    def _objects_of_member(self, member: str, kind: str) -> Iterator[Entry]:
         return iter(self._members[member].known.get(kind, {}).values())
 
-    def _pods(self, member: str, namespace: str) -> Iterator[Entry]:
-        return (pod for pod in self._of(member, "pods") if pod["metadata"]["namespace"] == namespace)
+    def _pods_in_namespace(self, member: str, namespace: str) -> Iterator[Entry]:
+        return (pod for pod in self._objects_of_member(member, "pods") if pod["metadata"]["namespace"] == namespace)
 
-    def _virtual(self) -> Iterator[Entry]:
-        return (node for node in self._of(self._pool, "nodes") if LENT_CLUSTER in node["metadata"].get("labels", {}))
+    def _virtual_nodes(self) -> Iterator[Entry]:
+        return (
+            node
+            for node in self._objects_of_member(self._pool, "nodes")
+            if LENT_CLUSTER in node["metadata"].get("labels", {})
+        )
 
 
-async def _get(session: aiohttp.ClientSession, path: str) -> Entry | None:
+async def _get_object(session: aiohttp.ClientSession, path: str) -> Entry | None:
     async with session.get(path) as answer:
         if answer.status == 404:
             return None
@@ -140,28 +148,28 @@ async def _get(session: aiohttp.ClientSession, path: str) -> Entry | None:
         return found
 
 
-def _state(node: Entry) -> str:
+def _loan_state_of_node(node: Entry) -> str:
     taints = node.get("spec", {}).get("taints") or ()
     return next((str(taint.get("value", "?")) for taint in taints if taint["key"] == LENDING), OWNED)
 
 
-def _is_open(node: Entry) -> bool:
+def _is_node_open(node: Entry) -> bool:
     """Whether any pod might be bound to it, whatever that tolerates."""
     amounts = node.get("status", {}).get("allocatable", {}).values()
     return not node.get("spec", {}).get("unschedulable") or any(amount != "0" for amount in amounts)
 
 
-def _is_real(pod: Entry) -> bool:
+def _is_real_pod(pod: Entry) -> bool:
     return POOL_UID in pod["metadata"].get("labels", {})
 
 
-def _pod(pod: Entry) -> PodSeen:
+def _make_pod_seen(pod: Entry) -> PodSeen:
     metadata = pod["metadata"]
     ended = pod.get("status", {}).get("phase") in _ENDED
     return PodSeen(
         uid=metadata["uid"],
         node=pod["spec"].get("nodeName", ""),
-        runs=is_running(pod),
+        runs=is_pod_running(pod),
         going=ended or bool(metadata.get("deletionTimestamp")),
         pool_uid=metadata.get("labels", {}).get(POOL_UID, ""),
     )

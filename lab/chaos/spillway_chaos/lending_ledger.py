@@ -39,17 +39,17 @@ class LendingSeen:
     real: Mapping[str, tuple[PodSeen, ...]] = field(default_factory=dict)
     own: Mapping[str, tuple[PodSeen, ...]] = field(default_factory=dict)
 
-    def virtual_names(self) -> dict[Node, str]:
+    def virtual_name_by_node(self) -> dict[Node, str]:
         return {node: virtual_node_name(*node) for node in self.states}
 
 
-def open_and_owned(seen: LendingSeen) -> list[Node]:
+def nodes_open_and_owned(seen: LendingSeen) -> list[Node]:
     """Nodes that their owner and the pool may use at once, as two streams tell it: each may be late."""
-    names = seen.virtual_names()
+    names = seen.virtual_name_by_node()
     return [node for node, state in seen.states.items() if state == OWNED and seen.opened.get(names[node])]
 
 
-def doubled(seen: LendingSeen) -> Iterator[tuple[str, Finding]]:
+def find_doubled_pods(seen: LendingSeen) -> Iterator[tuple[str, Finding]]:
     """Pool pods for which two real ones are there at once, with a name for each such finding. True at any moment."""
     for owner, pods in seen.real.items():
         times = Counter(pod.pool_uid for pod in pods if not pod.going)
@@ -58,9 +58,9 @@ def doubled(seen: LendingSeen) -> Iterator[tuple[str, Finding]]:
                 yield f"{owner}/{uid}", Finding("doubled", f"{count} real pods of {uid} in {owner}", count - 1)
 
 
-def not_home(seen: LendingSeen) -> Iterator[Finding]:
+def find_errors_at_home(seen: LendingSeen) -> Iterator[Finding]:
     """What is not as it should be once owners have needed all their nodes for long enough: their pods run on each."""
-    names = seen.virtual_names()
+    names = seen.virtual_name_by_node()
     for node, state in seen.states.items():
         if state != OWNED or names[node] in seen.opened:
             there = ", its virtual node is there" if names[node] in seen.opened else ""
@@ -75,12 +75,12 @@ def not_home(seen: LendingSeen) -> Iterator[Finding]:
             yield Finding("orphaned", f"the pool's pod {pod.uid} is bound to {pod.node}, which is its owner's")
     for owner in {owner for owner, _ in seen.states}:
         nodes = {node for of, node in seen.states if of == owner}
-        yield from _own_pods(owner, seen.own.get(owner, ()), nodes)
+        yield from _find_own_pod_errors(owner, seen.own.get(owner, ()), nodes)
 
 
-def not_lent(seen: LendingSeen, replicas: int) -> Iterator[Finding]:
+def find_errors_while_lent(seen: LendingSeen, replicas: int) -> Iterator[Finding]:
     """The same once owners have needed none for long enough: as many offline pods as were asked run, each once."""
-    names = seen.virtual_names()
+    names = seen.virtual_name_by_node()
     node_of = {name: node for node, name in names.items()}
     for node, state in seen.states.items():
         if state != LENT or not seen.opened.get(names[node]):
@@ -110,7 +110,7 @@ def not_lent(seen: LendingSeen, replicas: int) -> Iterator[Finding]:
             yield Finding("doubled", f"{owner}: {len(pods)} pods of its own, and none is asked for", len(pods))
 
 
-def _own_pods(owner: str, pods: tuple[PodSeen, ...], nodes: set[str]) -> Iterator[Finding]:
+def _find_own_pod_errors(owner: str, pods: tuple[PodSeen, ...], nodes: set[str]) -> Iterator[Finding]:
     there = {pod.node for pod in pods if pod.runs}
     if nodes - there:
         yield Finding("lost", f"{owner}: no pod of its own runs on {sorted(nodes - there)}", len(nodes - there))

@@ -20,7 +20,7 @@ from spillway_local.member_nodes import MemberNodes, NodeTaint
 
 from .ledger import Finding
 from .lending_audit import LENDABLE, OFFLINE_NAMESPACE, OWN_NAMESPACE, LendingAudit
-from .lending_ledger import LendingSeen, not_home, not_lent
+from .lending_ledger import LendingSeen, find_errors_at_home, find_errors_while_lent
 
 OWNERS, POOL = ("own-1", "own-2"), "cloud-1"
 NODES_LENT = 3
@@ -32,7 +32,7 @@ ENVIRONMENT = (("SPILLWAY_DESCHEDULER_AGAIN_SECONDS", "1"),)
 _LOOK_SECONDS = 0.1
 
 
-def _owner(name: str) -> MemberPlan:
+def _owner_plan(name: str) -> MemberPlan:
     """Nodes for the lanes, and some that only those use who say so."""
     taints = (NodeTaint(LENDABLE, "only"),)
     lent = MemberNodes(NODES_LENT, f"{name}-batch", 4_000, 16 * GIB, labels={LENDABLE: "yes"}, taints=taints)
@@ -40,7 +40,7 @@ def _owner(name: str) -> MemberPlan:
 
 
 FLEET = (
-    *(_owner(name) for name in OWNERS),
+    *(_owner_plan(name) for name in OWNERS),
     MemberPlan(POOL, "cloud", (MemberNodes(4, f"{POOL}-node", 16_000, 64 * GIB),), room=0),
 )
 
@@ -57,14 +57,16 @@ class LendingLoad:
     cycles: int = 0
     _resting: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def begin(self) -> None:
+    async def declare_and_deploy(self) -> None:
         """Declares, and deploys what is offline in the pool and nothing yet in the owners."""
         every = [{"operator": "Exists"}]
         offline = {"tolerations": every, "nodeSelector": {SUPPLY_CLASS: "dedicated"}}
-        await self._deploy(POOL, OFFLINE_NAMESPACE, len(OWNERS) * NODES_LENT, offline)
+        await self._create_deployment(POOL, OFFLINE_NAMESPACE, len(OWNERS) * NODES_LENT, offline)
         rule = LendingRule("batch", (Requirement(LENDABLE, "Exists", ()),), "dedicated", 100, 0, 0, 0.0)
         for owner in OWNERS:
-            await self._deploy(owner, OWN_NAMESPACE, 0, {"tolerations": every, "nodeSelector": {LENDABLE: "yes"}})
+            await self._create_deployment(
+                owner, OWN_NAMESPACE, 0, {"tolerations": every, "nodeSelector": {LENDABLE: "yes"}}
+            )
             request = DeclareLendingRequest(
                 owner, POOL, (rule,), grace_seconds=GRACE_SECONDS, cooldown_seconds=COOLDOWN_SECONDS
             )
@@ -76,60 +78,66 @@ class LendingLoad:
             self._resting.set()
             await self.asks.wait()
             self._resting.clear()
-            await (self._need if random.random() < 0.7 else self._ask_back)(random)
+            await (self._need_nodes if random.random() < 0.7 else self._recall_owner_nodes)(random)
             self.cycles += 1
 
-    async def settled(self, seconds: float) -> list[Finding]:
+    async def find_errors_after_settling(self, seconds: float) -> list[Finding]:
         """Owners need all their nodes, then none: what is wrong after so long each; nothing more is begun."""
         self.asks.clear()
         async with asyncio.timeout(seconds):
             await self._resting.wait()
-        await self._own_pods(dict.fromkeys(OWNERS, NODES_LENT))
-        found = await self._wrong_after(seconds, not_home)
-        await self._own_pods(dict.fromkeys(OWNERS, 0))
-        return found + await self._wrong_after(seconds, lambda seen: not_lent(seen, len(OWNERS) * NODES_LENT))
+        await self._scale_own_pods(dict.fromkeys(OWNERS, NODES_LENT))
+        found = await self._wait_until_no_errors(seconds, find_errors_at_home)
+        await self._scale_own_pods(dict.fromkeys(OWNERS, 0))
+        return found + await self._wait_until_no_errors(
+            seconds, lambda seen: find_errors_while_lent(seen, len(OWNERS) * NODES_LENT)
+        )
 
-    async def _need(self, random: Random) -> None:
+    async def _need_nodes(self, random: Random) -> None:
         """Some owners' own pods want some nodes, and later none."""
         wanted = {owner: random.randint(0, NODES_LENT) for owner in OWNERS}
-        await self._own_pods(wanted)
-        await self._until(lambda seen: all(_running(seen, owner) == count for owner, count in wanted.items()))
-        await self._own_pods(dict.fromkeys(OWNERS, 0))
-        await self._until(_works)
+        await self._scale_own_pods(wanted)
+        await self._wait_until(
+            lambda seen: all(_running_own_pods(seen, owner) == count for owner, count in wanted.items())
+        )
+        await self._scale_own_pods(dict.fromkeys(OWNERS, 0))
+        await self._wait_until(_is_all_lent)
 
-    async def _ask_back(self, random: Random) -> None:
+    async def _recall_owner_nodes(self, random: Random) -> None:
         """A person asks for all nodes of an owner, by name; they are lent again, as other loans."""
         owner = random.choice(OWNERS)
-        before = self.audit.loans()
+        before = self.audit.loan_by_node()
         with suppress(RequestError):  # Nobody answers: the next cycle does something else.
             await self.client.recall(RecallRequest(owner, reason="chaos"))
             of_owner = {node: loan for node, loan in before.items() if node[0] == owner}
-            await self._until(lambda _: all(self.audit.loans().get(node) != loan for node, loan in of_owner.items()))
-        await self._until(_works)
+            await self._wait_until(
+                lambda _: all(self.audit.loan_by_node().get(node) != loan for node, loan in of_owner.items())
+            )
+        await self._wait_until(_is_all_lent)
 
-    async def _until(self, holds: Callable[[LendingSeen], bool]) -> None:
+    async def _wait_until(self, holds: Callable[[LendingSeen], bool]) -> None:
         """Or until nothing more is to be begun."""
-        while self.asks.is_set() and not holds(self.audit.seen()):
+        while self.asks.is_set() and not holds(self.audit.lending_seen()):
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _wrong_after(self, seconds: float, wrong: Callable[[LendingSeen], Any]) -> list[Finding]:
+    async def _wait_until_no_errors(self, seconds: float, wrong: Callable[[LendingSeen], Any]) -> list[Finding]:
         """Nothing once nothing is wrong twice in a row."""
         loop = asyncio.get_running_loop()
         deadline, good = loop.time() + seconds, 0
         while True:
             stale = () if self.audit.is_fresh() else (Finding("lost", "a member cannot be read"),)
-            found: list[Finding] = [*stale, *wrong(self.audit.seen())]
+            found: list[Finding] = [*stale, *wrong(self.audit.lending_seen())]
             good = 0 if found else good + 1
             if good > 1 or loop.time() > deadline:
                 return found
             await asyncio.sleep(_LOOK_SECONDS)
 
-    async def _own_pods(self, replicas: Mapping[str, int]) -> None:
+    async def _scale_own_pods(self, replicas: Mapping[str, int]) -> None:
         for owner, count in replicas.items():
             change = {"spec": {"replicas": count}}
             await self.api(owner).patch(DEPLOYMENTS, OWN_NAMESPACE, OWN_NAMESPACE, change, resource_version="")
 
-    async def _deploy(self, member: str, namespace: str, replicas: int, spec: Mapping[str, Any]) -> None:
+    async def _create_deployment(self, member: str, namespace: str, replicas: int, spec: Mapping[str, Any]) -> None:
         api = self.api(member)
         await api.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
         made = deployment(namespace, replicas, cpu=CPU, terminationGracePeriodSeconds=GRACE_SECONDS, **spec)
@@ -138,7 +146,7 @@ class LendingLoad:
 
 
 @asynccontextmanager
-async def lending(
+async def run_lending_load(
     client: LendingClient, connect: Callable[[str], ClusterApi], audit: LendingAudit, seed: str
 ) -> AsyncIterator[LendingLoad]:
     """The load and its audit, until the block is left."""
@@ -146,7 +154,7 @@ async def lending(
     load = LendingLoad(client, apis.__getitem__, audit, seed)
     tasks = [asyncio.create_task(audit.run())]
     try:
-        await load.begin()
+        await load.declare_and_deploy()
         tasks.append(asyncio.create_task(load.run()))
         yield load
     finally:
@@ -159,9 +167,9 @@ async def lending(
             await api.close()
 
 
-def _running(seen: LendingSeen, owner: str) -> int:
+def _running_own_pods(seen: LendingSeen, owner: str) -> int:
     return sum(pod.runs for pod in seen.own.get(owner, ()))
 
 
-def _works(seen: LendingSeen) -> bool:
-    return not list(not_lent(seen, len(OWNERS) * NODES_LENT))
+def _is_all_lent(seen: LendingSeen) -> bool:
+    return not list(find_errors_while_lent(seen, len(OWNERS) * NODES_LENT))

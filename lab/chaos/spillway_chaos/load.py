@@ -50,11 +50,11 @@ class Load:
     async def run(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             for number in range(LANES):
-                tasks.create_task(self._lane(number, Random(f"{self.seed}/{self.story}/{number}")))
+                tasks.create_task(self._run_lane(number, Random(f"{self.seed}/{self.story}/{number}")))
             for number in range(LANES, LANES + SCALED_LANES):
-                tasks.create_task(self._scaled_lane(number, Random(f"{self.seed}/{self.story}/{number}")))
+                tasks.create_task(self._run_scaled_lane(number, Random(f"{self.seed}/{self.story}/{number}")))
 
-    async def idle(self, seconds: float) -> bool:
+    async def wait_until_idle(self, seconds: float) -> bool:
         """Begins no new requests. Returns whether every request is answered within `seconds`."""
         self.asks.clear()
         deadline = asyncio.get_running_loop().time() + seconds
@@ -62,52 +62,56 @@ class Load:
             await asyncio.sleep(0.02)
         return not self.busy
 
-    async def _lane(self, number: int, random: Random) -> None:
+    async def _run_lane(self, number: int, random: Random) -> None:
         life = 0
         while True:
             life += 1
             name = f"{self.story}-{number}-{life}"
-            await self._turn(number, random, partial(self._apply, name, random))
+            await self._ask_after_pause(number, random, partial(self._apply_workload, name, random))
             for _ in range(random.randint(1, 6)):
-                await self._turn(number, random, partial(self._scale, name, random))
-            await self._turn(number, random, partial(self._delete, name, random))
+                await self._ask_after_pause(number, random, partial(self._scale_workload, name, random))
+            await self._ask_after_pause(number, random, partial(self._delete_workload, name, random))
 
-    async def _scaled_lane(self, number: int, random: Random) -> None:
+    async def _run_scaled_lane(self, number: int, random: Random) -> None:
         """Runs a lane with a scale policy. Deletes the policy last, so that hpa decides on the last report before."""
         life = 0
         while True:
             life += 1
             name = f"{self.story}-{number}-{life}"
-            declare, delete = DeclarePolicyRequest(_policy(name)), DeletePolicyRequest(NAMESPACE, name)
-            await self._turn(number, random, partial(self._apply, name, random))
-            await self._turn(number, random, partial(self._policy, self.scaling.declare_policy, declare, name))
+            declare, delete = DeclarePolicyRequest(_policy_manifest(name)), DeletePolicyRequest(NAMESPACE, name)
+            await self._ask_after_pause(number, random, partial(self._apply_workload, name, random))
+            await self._ask_after_pause(
+                number, random, partial(self._send_policy_request, self.scaling.declare_policy, declare, name)
+            )
             for _ in range(random.randint(2, 8)):
-                await self._turn(number, random, partial(self._report, name, random))
-            await self._turn(number, random, partial(self._delete, name, random))
-            await self._turn(number, random, partial(self._policy, self.scaling.delete_policy, delete, name))
+                await self._ask_after_pause(number, random, partial(self._report_load, name, random))
+            await self._ask_after_pause(number, random, partial(self._delete_workload, name, random))
+            await self._ask_after_pause(
+                number, random, partial(self._send_policy_request, self.scaling.delete_policy, delete, name)
+            )
 
-    async def _turn(self, number: int, random: Random, ask: Callable[[], Awaitable[None]]) -> None:
+    async def _ask_after_pause(self, number: int, random: Random, ask: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(random.uniform(*self.think_seconds))
         await self.asks.wait()
         self.busy.add(number)
         await ask()
         self.busy.discard(number)
 
-    async def _apply(self, name: str, random: Random) -> None:
+    async def _apply_workload(self, name: str, random: Random) -> None:
         replicas = random.randint(1, REPLICAS_MAX)
-        request = ApplyRequest((deployment(name, NAMESPACE, replicas, CPU, MEMORY),), _key(random))
-        self.ledger.asking(name, replicas)
-        if await self._answer(self.client.apply, request, name, "apply", random):
-            self.ledger.acknowledged(name, replicas)
+        request = ApplyRequest((deployment(name, NAMESPACE, replicas, CPU, MEMORY),), _random_idempotency_key(random))
+        self.ledger.note_request(name, replicas)
+        if await self._ask_with_repeats(self.client.apply, request, name, "apply", random):
+            self.ledger.note_acknowledged(name, replicas)
 
-    async def _scale(self, name: str, random: Random) -> None:
+    async def _scale_workload(self, name: str, random: Random) -> None:
         replicas = random.randint(1, REPLICAS_MAX)
-        request = ScaleRequest(NAMESPACE, name, replicas, _key(random))
-        self.ledger.asking(name, replicas)
-        if await self._answer(self.client.scale, request, name, "scale", random):
-            self.ledger.acknowledged(name, replicas)
+        request = ScaleRequest(NAMESPACE, name, replicas, _random_idempotency_key(random))
+        self.ledger.note_request(name, replicas)
+        if await self._ask_with_repeats(self.client.scale, request, name, "scale", random):
+            self.ledger.note_acknowledged(name, replicas)
 
-    async def _policy(self, call: Callable[[Any], Awaitable[Any]], request: Any, name: str) -> None:
+    async def _send_policy_request(self, call: Callable[[Any], Awaitable[Any]], request: Any, name: str) -> None:
         """Sends a request about a policy. A repeated delete may find no policy, and that is fine."""
         while True:
             try:
@@ -115,7 +119,7 @@ class Load:
             except RequestError as error:
                 if error.code not in _AGAIN:
                     if error.code != "NOT_FOUND":
-                        self.ledger.refused(name, "policy of", f"{error.code}: {error.text}")
+                        self.ledger.note_refusal(name, "policy of", f"{error.code}: {error.text}")
                     return
                 self.tried_again += 1
                 await asyncio.sleep(_AGAIN_SECONDS)
@@ -123,49 +127,49 @@ class Load:
                 self.answered += 1
                 return
 
-    async def _report(self, name: str, random: Random) -> None:
+    async def _report_load(self, name: str, random: Random) -> None:
         """Reports a load for a number of replicas. Once acknowledged it is in the log, and must become the size.
 
         Each attempt has its own time, as with a new measurement: a report from before a long outage is refused.
         """
         replicas = random.randint(1, REPLICAS_MAX)
-        self.ledger.asking(name, replicas)
+        self.ledger.note_request(name, replicas)
         deadline = asyncio.get_running_loop().time() + ANSWER_SECONDS
         while True:
             try:
-                reply: ReportReply = await self.scaling.report(ReportRequest((_load(name, replicas),)))
+                reply: ReportReply = await self.scaling.report(ReportRequest((_observed_load(name, replicas),)))
                 code, text = reply.loads[0].code, reply.loads[0].text
             except RequestError as error:
                 code, text = error.code, error.text
             if code == "OK":
                 self.answered += 1
-                self.ledger.acknowledged(name, replicas)
+                self.ledger.note_acknowledged(name, replicas)
                 return
             late = asyncio.get_running_loop().time() > deadline
             if code not in _AGAIN and (code != "NOT_FOUND" or late):  # A standby reads of the policy later.
-                self.ledger.refused(name, "report of", f"{code}: {text}")
+                self.ledger.note_refusal(name, "report of", f"{code}: {text}")
                 return
             self.tried_again += 1
             await asyncio.sleep(_AGAIN_SECONDS)
 
-    async def _delete(self, name: str, random: Random) -> None:
-        request = DeleteRequest(NAMESPACE, name, _key(random))
-        self.ledger.asking_delete(name)
-        if await self._answer(self.client.delete, request, name, "delete", random):
-            self.ledger.acknowledged_delete(name)
+    async def _delete_workload(self, name: str, random: Random) -> None:
+        request = DeleteRequest(NAMESPACE, name, _random_idempotency_key(random))
+        self.ledger.note_delete_request(name)
+        if await self._ask_with_repeats(self.client.delete, request, name, "delete", random):
+            self.ledger.note_delete_acknowledged(name)
 
-    async def _answer(
+    async def _ask_with_repeats(
         self, call: Callable[[Any], Awaitable[PlacementReply]], request: Any, name: str, verb: str, random: Random
     ) -> bool:
         """Returns whether the request was acknowledged. Sometimes sends it again, as after a lost answer."""
-        reply = await self._until_answered(call, request, name, verb)
+        reply = await self._ask_until_answered(call, request, name, verb)
         if reply is not None and random.random() < 0.1:
-            again = await self._until_answered(call, request, name, verb)
+            again = await self._ask_until_answered(call, request, name, verb)
             if again is not None and (again.generation, again.replicas) != (reply.generation, reply.replicas):
-                self.ledger.contradicted(name, f"{verb} with one key was answered {reply} and {again}")
+                self.ledger.note_contradiction(name, f"{verb} with one key was answered {reply} and {again}")
         return reply is not None
 
-    async def _until_answered(
+    async def _ask_until_answered(
         self, call: Callable[[Any], Awaitable[PlacementReply]], request: Any, name: str, verb: str
     ) -> PlacementReply | None:
         while True:
@@ -173,7 +177,7 @@ class Load:
                 reply = await call(request)
             except RequestError as error:
                 if error.code not in _AGAIN:
-                    self.ledger.refused(name, verb, f"{error.code}: {error.text}")
+                    self.ledger.note_refusal(name, verb, f"{error.code}: {error.text}")
                     return None
                 self.tried_again += 1
                 await asyncio.sleep(_AGAIN_SECONDS)
@@ -182,7 +186,7 @@ class Load:
                 return reply
 
 
-def _policy(name: str) -> str:
+def _policy_manifest(name: str) -> str:
     """Returns a policy that sets as many replicas as the load at once: no window, no tolerance, no rate."""
     wanted = {"type": "AverageValue", "averageValue": str(LOAD_OF_A_REPLICA)}
     at_once = {
@@ -206,12 +210,12 @@ def _policy(name: str) -> str:
     )
 
 
-def _load(name: str, replicas: int) -> LoadObserved:
+def _observed_load(name: str, replicas: int) -> LoadObserved:
     at_ms, value_milli = time.time_ns() // 1_000_000, replicas * LOAD_OF_A_REPLICA * 1000
     return LoadObserved(NAMESPACE, name, METRIC, "", "", "", "", value_milli, at_ms, 0, "chaos", "")
 
 
-def _key(random: Random) -> str:
+def _random_idempotency_key(random: Random) -> str:
     return f"{random.getrandbits(96):024x}"
 
 
@@ -229,17 +233,17 @@ class Pulse:
         call."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                tasks.create_task(self._ask())
+                tasks.create_task(self._send_call())
                 await asyncio.sleep(self.every_seconds)
 
-    async def _ask(self) -> None:
+    async def _send_call(self) -> None:
         try:
             await self.client.scale(ScaleRequest(NAMESPACE, self.name, 1))
         except RequestError:
             return
         self.answers.append(asyncio.get_running_loop().time())
 
-    def longest_gap(self, since: float, until: float) -> float:
+    def longest_gap_seconds(self, since: float, until: float) -> float:
         """Returns the longest time between two answers, less the time between two calls, in seconds."""
         marks = [since, *sorted(mark for mark in self.answers if since <= mark <= until), until]
         gap = max(later - earlier for earlier, later in pairwise(marks))

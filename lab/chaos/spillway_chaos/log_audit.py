@@ -35,53 +35,53 @@ class LogAudit:
     _parts: dict[tuple[str, str], Part] = field(default_factory=dict)
     _sizes: dict[str, ScaleDecided] = field(default_factory=dict)
 
-    async def read(self, bootstrap: str) -> list[Finding]:
+    async def read_new_findings(self, bootstrap: str) -> list[Finding]:
         """What is wrong in the records that came since the last reading."""
         settings = KafkaSettings(bootstrap, publish_seconds=ENDS_SECONDS, start_seconds=ENDS_SECONDS)
         async with KafkaBus(settings, "", "chaos") as bus:
-            self.fleet = bus.fleet
+            self.fleet = bus.fleet_id
             if not self.positions:
                 self.positions = {(topic.name, n): 0 for topic in TOPICS for n in range(bus.partition_count(topic))}
             async with bus.follow_topics(TOPICS, self.positions) as feed:
                 ends, found = await feed.end_offsets(), list[Finding]()
                 async for batch in feed:
-                    found += self.take(batch.records)
+                    found += self.check_records(batch.records)
                     self.positions.update(batch.positions)
                     if has_reached_ends(batch.positions, ends):
                         break
         return found
 
-    def take(self, records: Iterable[Record]) -> Iterator[Finding]:
+    def check_records(self, records: Iterable[Record]) -> Iterator[Finding]:
         for record in records:
             event = record.event
             if event is None:
                 self._placements.pop(record.key, None)
                 self._workloads.pop(record.key, None)
             elif isinstance(event, TurnTaken):
-                self._claimed(event)
+                self._note_claim(event)
             elif isinstance(event, PlacementDecided):
-                yield from self._placed(record.key, event)
+                yield from self._check_placement(record.key, event)
             elif isinstance(event, WorkloadDeclared):
-                yield from self._declared(record.key, event)
+                yield from self._check_declaration(record.key, event)
             elif isinstance(event, ScaleDecided):
-                yield from self._sized(record.key, event)
+                yield from self._check_size(record.key, event)
 
-    def _claimed(self, event: TurnTaken) -> None:
+    def _note_claim(self, event: TurnTaken) -> None:
         place = (event.service, event.cluster)
         self.claims[event.service] += 1
         self.moves[event.service] += self._owners.get(place, event.instance) != event.instance
         self._owners[place] = event.instance
 
-    def _placed(self, key: str, event: PlacementDecided) -> Iterator[Finding]:
+    def _check_placement(self, key: str, event: PlacementDecided) -> Iterator[Finding]:
         before = self._placements.get(key)
         self._placements[key] = event
         if before is not None and event.generation <= before.generation:
             same = "again" if event == before else "differently"
             yield _contradiction(f"{key}: placed {same} at {event.generation} after {before.generation}")
         for part in event.parts:
-            yield from self._part(key, part, event.generation)
+            yield from self._check_part(key, part, event.generation)
 
-    def _part(self, key: str, part: Part, generation: Generation) -> Iterator[Finding]:
+    def _check_part(self, key: str, part: Part, generation: Generation) -> Iterator[Finding]:
         before = self._parts.get((key, part.cluster))
         self._parts[key, part.cluster] = part
         if before is None:
@@ -92,7 +92,7 @@ class LogAudit:
             both = f"{before.replicas} and {part.replicas} replicas at {part.version} ({generation})"
             yield _contradiction(f"{key} in {part.cluster}: {both}")
 
-    def _declared(self, key: str, event: WorkloadDeclared) -> Iterator[Finding]:
+    def _check_declaration(self, key: str, event: WorkloadDeclared) -> Iterator[Finding]:
         before = self._workloads.get(key)
         self._workloads[key] = event
         if before is None:
@@ -102,7 +102,7 @@ class LogAudit:
         if event.generation == before.generation and event.replicas != before.replicas:
             yield _contradiction(f"{key}: {before.replicas} and {event.replicas} replicas at one generation")
 
-    def _sized(self, key: str, event: ScaleDecided) -> Iterator[Finding]:
+    def _check_size(self, key: str, event: ScaleDecided) -> Iterator[Finding]:
         """Not forgotten with the policy: one that is declared anew goes on with the generations of its writer."""
         before = self._sizes.get(key)
         self._sizes[key] = event

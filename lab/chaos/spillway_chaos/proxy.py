@@ -38,11 +38,11 @@ class Proxy:
     _session: aiohttp.ClientSession | None = None
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[None]:
+    async def serve_requests(self) -> AsyncIterator[None]:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(self.files.certificate, self.files.certificate_key)
         app = web.Application(client_max_size=_BODY_BYTES_MAX)
-        app.router.add_route("*", "/{path:.*}", self._answer_or_cut)
+        app.router.add_route("*", "/{path:.*}", self._answer_or_abort)
         connector = aiohttp.TCPConnector(ssl=self.door.ssl_context() or True, limit=0)
         # What the member takes its time for, the platform's own time-outs are to see.
         async with aiohttp.ClientSession(
@@ -63,36 +63,36 @@ class Proxy:
         for task in self._watches:
             task.cancel()
 
-    async def _answer_or_cut(self, request: web.Request) -> web.StreamResponse:
+    async def _answer_or_abort(self, request: web.Request) -> web.StreamResponse:
         """Where the member does not answer, the connection goes away."""
         try:
-            return await self._answer(request)
+            return await self._answer_request(request)
         except (aiohttp.ClientError, OSError):
             if request.transport:
                 request.transport.abort()
             return web.Response(status=HTTPStatus.BAD_GATEWAY)
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def _answer_request(self, request: web.Request) -> web.StreamResponse:
         if self.unauthorized:
-            return _status(HTTPStatus.UNAUTHORIZED, "Unauthorized")
+            return _status_response(HTTPStatus.UNAUTHORIZED, "Unauthorized")
         plural = request.path.rpartition("/")[2]
         if request.method == "GET" and request.query.get("watch") == "true":
             if plural in self._expired:
                 self._expired.discard(plural)
-                return _status(HTTPStatus.GONE, "Expired")
-            return await self._watch(request)
-        async with self._ask(request, await request.read()) as answer:
+                return _status_response(HTTPStatus.GONE, "Expired")
+            return await self._answer_watch(request)
+        async with self._request_member(request, await request.read()) as answer:
             body = await answer.read()
             if request.method == "GET" and answer.status == HTTPStatus.OK and plural in self.shown:
                 # A probe asks for one object to learn how many there are: the list lies, the count does not.
-                body = body if request.query.get("limit") == "1" else _cut(body, self.shown[plural])
+                body = body if request.query.get("limit") == "1" else _cut_list(body, self.shown[plural])
             return web.Response(status=answer.status, body=body, content_type=answer.content_type)
 
-    async def _watch(self, request: web.Request) -> web.StreamResponse:
+    async def _answer_watch(self, request: web.Request) -> web.StreamResponse:
         passing = asyncio.current_task()
         assert passing is not None
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
-        stream = asyncio.create_task(self._stream(request, response))
+        stream = asyncio.create_task(self._stream_watch(request, response))
         self._watches.add(stream)
         try:
             # Ended by us, the stream ends without a word, as when a connection is cut.
@@ -105,8 +105,8 @@ class Proxy:
             stream.cancel()
             self._watches.discard(stream)
 
-    async def _stream(self, request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
-        async with self._ask(request, b"") as answer:
+    async def _stream_watch(self, request: web.Request, response: web.StreamResponse) -> web.StreamResponse:
+        async with self._request_member(request, b"") as answer:
             if answer.status != HTTPStatus.OK:
                 return web.Response(status=answer.status, body=await answer.read(), content_type=answer.content_type)
             await response.prepare(request)
@@ -114,14 +114,14 @@ class Proxy:
                 await response.write(chunk)
         return response
 
-    def _ask(self, request: web.Request, body: bytes) -> Any:
+    def _request_member(self, request: web.Request, body: bytes) -> Any:
         assert self._session is not None
         headers = {name: request.headers[name] for name in _PASSED_ON if name in request.headers}
         headers["Authorization"] = request.headers.get("Authorization", "")
         return self._session.request(request.method, request.rel_url, headers=headers, data=body or None)
 
 
-def _cut(body: bytes, shown: float) -> bytes:
+def _cut_list(body: bytes, shown: float) -> bytes:
     """The first part of a list, as if there were no more: no place to go on from, no count of what is left."""
     listed = json.loads(body)
     items = listed.get("items") or []
@@ -131,6 +131,6 @@ def _cut(body: bytes, shown: float) -> bytes:
     return json.dumps(listed).encode()
 
 
-def _status(code: HTTPStatus, reason: str) -> web.Response:
+def _status_response(code: HTTPStatus, reason: str) -> web.Response:
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": int(code)}
     return web.json_response(status | {"message": f"{reason} (chaos)", "metadata": {}}, status=code)

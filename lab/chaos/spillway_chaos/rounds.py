@@ -43,7 +43,7 @@ class Round:
 
 async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     random, loop, done = Random(seed), asyncio.get_running_loop(), Round(seed)
-    answered_before, failures_before = ground.load.answered, await ground.failures()
+    answered_before, failures_before = ground.load.answered, await ground.failures_by_service()
     ground.load.think_seconds, ground.pulse.every_seconds = row.think_seconds, row.pulse_seconds
     ground.load.asks.set()
     if ground.lending is not None:
@@ -57,21 +57,21 @@ async def run_round(ground: Ground, row: Row, seed: str) -> Round:
         done.trouble = str(error)
     restored_at = loop.time()
     done.broken_seconds = restored_at - broken_at
-    if not await ground.load.idle(ANSWERED_SECONDS):
+    if not await ground.load.wait_until_idle(ANSWERED_SECONDS):
         done.trouble = done.trouble or f"{len(ground.load.busy)} requests have no answer after {ANSWERED_SECONDS:.0f} s"
-    unsettled = await ground.unsettled_after(restored_at + CONVERGED_SECONDS - loop.time())
+    unsettled = await ground.wait_until_settled(restored_at + CONVERGED_SECONDS - loop.time())
     if ground.lending is not None:
-        unsettled += await ground.lending.settled(CONVERGED_SECONDS)
+        unsettled += await ground.lending.find_errors_after_settling(CONVERGED_SECONDS)
     done.seconds = loop.time() - restored_at
-    done.gap_seconds = ground.pulse.longest_gap(broken_at, loop.time())
+    done.gap_seconds = ground.pulse.longest_gap_seconds(broken_at, loop.time())
     done.answered = ground.load.answered - answered_before
     claims, moves = Counter(ground.log.claims), Counter(ground.log.moves)
     done.findings = unsettled
     try:
-        done.findings += await ground.evidence()
+        done.findings += await ground.collect_evidence()
     except BusUnavailable as error:  # The next round reads what this one could not.
         done.trouble = done.trouble or f"the log cannot be audited: {error}"
-    if failures := await ground.failures() - failures_before:
+    if failures := await ground.failures_by_service() - failures_before:
         done.trouble = done.trouble or f"stopped by a bug: {dict(failures)}"
     done.claims, done.moves = dict(ground.log.claims - claims), dict(ground.log.moves - moves)
     return done

@@ -12,8 +12,8 @@ from spillway.kafka.bus import KafkaSettings
 from spillway_local.kafka_server import KafkaServer
 
 from .clock import SERVICES as WITH_CLOCKS
-from .clock import clock_ahead, set_clock
-from .ground import KINDS, LENDING_KINDS, Ground, listens, until
+from .clock import clock_offset_seconds, set_clock
+from .ground import KINDS, LENDING_KINDS, Ground, wait_for_broker, wait_until
 from .wiping import wipe_log
 
 OUTAGE_SECONDS = 60.0
@@ -71,73 +71,77 @@ class Row:
         return 0.2 if self.name.startswith(("planner", "service", "kafka", "broker", "disk")) else 1.0
 
 
-async def _victim(ground: Ground, kind: str, random: Random) -> str:
+async def _choose_victim(ground: Ground, kind: str, random: Random) -> str:
     """Returns the instance that has the turn, or the bridge of a lending owner. Any snapshot or propagator may be
     it."""
     if kind in ("planner", "hpa", "descheduler"):
-        return await ground.active(kind)
-    return random.choice(await ground.holding(kind)) if kind == "vk-bridge" else f"{kind}-{random.randint(1, 2)}"
+        return await ground.find_active_instance(kind)
+    return (
+        random.choice(await ground.instances_with_turns(kind))
+        if kind == "vk-bridge"
+        else f"{kind}-{random.randint(1, 2)}"
+    )
 
 
-async def _freeze(ground: Ground, name: str, seconds: float) -> None:
-    ground.signal(name, signal.SIGSTOP)
+async def _freeze_program(ground: Ground, name: str, seconds: float) -> None:
+    ground.send_signal(name, signal.SIGSTOP)
     try:
         await asyncio.sleep(seconds)
     finally:
-        ground.signal(name, signal.SIGCONT)
+        ground.send_signal(name, signal.SIGCONT)
 
 
-def kill(kind: str) -> Fault:
-    async def fault(ground: Ground, random: Random) -> Broken:
-        name = await _victim(ground, kind, random)
-        before = ground.signal(name, signal.SIGKILL)
-        await ground.restart_happened(name, before)
-        await ground.is_up(name)
+def make_kill_fault(kind: str) -> Fault:
+    async def kill_instance(ground: Ground, random: Random) -> Broken:
+        name = await _choose_victim(ground, kind, random)
+        before = ground.send_signal(name, signal.SIGKILL)
+        await ground.wait_for_restart(name, before)
+        await ground.wait_until_ready(name)
         return Broken(f"{name} killed")
 
-    return fault
+    return kill_instance
 
 
-def freeze(kind: str, shortest: float, longest: float) -> Fault:
-    async def fault(ground: Ground, random: Random) -> Broken:
-        name, seconds = await _victim(ground, kind, random), random.uniform(shortest, longest)
-        await _freeze(ground, name, seconds)
-        await ground.is_up(name)
+def make_freeze_fault(kind: str, shortest: float, longest: float) -> Fault:
+    async def freeze_instance(ground: Ground, random: Random) -> Broken:
+        name, seconds = await _choose_victim(ground, kind, random), random.uniform(shortest, longest)
+        await _freeze_program(ground, name, seconds)
+        await ground.wait_until_ready(name)
         return Broken(f"{name} frozen for {seconds:.1f} s")
 
-    return fault
+    return freeze_instance
 
 
-def kill_with_successor(kind: str) -> Fault:
+def make_kill_with_successor_fault(kind: str) -> Fault:
     """Kills the instance with the turn, and the other one about when it takes the turn, so that both are gone."""
 
-    async def fault(ground: Ground, random: Random) -> Broken:
-        first = await ground.active(kind)
+    async def kill_both_instances(ground: Ground, random: Random) -> Broken:
+        first = await ground.find_active_instance(kind)
         (second,) = {f"{kind}-1", f"{kind}-2"} - {first}
         session = SESSION_SECONDS[kind]
-        before = ground.signal(first, signal.SIGKILL)
+        before = ground.send_signal(first, signal.SIGKILL)
         seconds = random.uniform(session - 1, session + 3)
         await asyncio.sleep(seconds)
-        before_second = ground.signal(second, signal.SIGKILL)
-        await ground.restart_happened(first, before)
-        await ground.restart_happened(second, before_second)
-        await ground.is_up(first, second)
+        before_second = ground.send_signal(second, signal.SIGKILL)
+        await ground.wait_for_restart(first, before)
+        await ground.wait_for_restart(second, before_second)
+        await ground.wait_until_ready(first, second)
         return Broken(f"{first} killed, {second} {seconds:.1f} s later")
 
-    return fault
+    return kill_both_instances
 
 
-async def roll(ground: Ground, random: Random) -> Broken:
+async def roll_service(ground: Ground, random: Random) -> Broken:
     """Restarts one instance after the other with SIGTERM, as the rollout of a new version does."""
     kind = random.choice(KINDS)
     names = random.sample((f"{kind}-1", f"{kind}-2"), 2)
     for name in names:
-        await _restart(ground, name)
-        await ground.is_up(name)
+        await _restart_program(ground, name)
+        await ground.wait_until_ready(name)
     return Broken(f"{' and then '.join(names)} restarted", len(names))
 
 
-async def _restart(ground: Ground, name: str) -> None:
+async def _restart_program(ground: Ground, name: str) -> None:
     await asyncio.to_thread(ground.stack.supervision.stop_program, name)
     await asyncio.to_thread(ground.stack.supervision.start_program, name)
 
@@ -145,7 +149,7 @@ async def _restart(ground: Ground, name: str) -> None:
 async def kill_kafka(ground: Ground, random: Random) -> Broken:
     broker = random.choice(ground.stack.brokers())
     await _kill_broker(ground, broker)
-    await listens(broker)
+    await wait_for_broker(broker)
     return Broken(f"{broker.name} killed")
 
 
@@ -155,10 +159,10 @@ async def kill_kafka_twice(ground: Ground, random: Random) -> Broken:
     await _kill_broker(ground, broker)
     starts, seconds = random.random() < 0.5, random.uniform(0.0, 5.0)
     if not starts:
-        await listens(broker)
+        await wait_for_broker(broker)
     await asyncio.sleep(seconds)
     await _kill_broker(ground, broker)
-    await listens(broker)
+    await wait_for_broker(broker)
     return Broken(f"{broker.name} killed, and {seconds:.1f} s after it {'was started' if starts else 'listened'}")
 
 
@@ -166,15 +170,15 @@ async def roll_brokers(ground: Ground, random: Random) -> Broken:
     """Restarts each broker in order, as an upgrade does. Waits until no partition lacks a replica before the next."""
     brokers = random.sample(ground.stack.brokers(), len(ground.stack.brokers()))
     for broker in brokers:
-        await _restart(ground, broker.name)
-        await listens(broker)
-        await until("every copy is in sync", ground.is_in_sync)
+        await _restart_program(ground, broker.name)
+        await wait_for_broker(broker)
+        await wait_until("every copy is in sync", ground.is_kafka_in_sync)
     return Broken(f"{', '.join(broker.name for broker in brokers)} restarted", len(brokers))
 
 
 async def _kill_broker(ground: Ground, broker: KafkaServer) -> None:
-    before = ground.signal(broker.name, signal.SIGKILL)
-    await ground.restart_happened(broker.name, before)
+    before = ground.send_signal(broker.name, signal.SIGKILL)
+    await ground.wait_for_restart(broker.name, before)
 
 
 async def freeze_kafka(ground: Ground, random: Random) -> Broken:
@@ -183,19 +187,19 @@ async def freeze_kafka(ground: Ground, random: Random) -> Broken:
     names = sorted(led)
     name = random.choice((controller, max(names, key=lambda name: led[name]), random.choice(names)))
     seconds = random.uniform(*random.choice(BROKER_FROZEN))
-    await _freeze(ground, name, seconds)
+    await _freeze_program(ground, name, seconds)
     role = f"{'the controller, ' if name == controller else ''}leads {led[name]} of {led.total()} partitions"
     return Broken(f"{name} ({role}) frozen for {seconds:.1f} s")
 
 
 async def kill_redis(ground: Ground, _: Random) -> Broken:
-    before = ground.signal("redis", signal.SIGKILL)
-    await ground.restart_happened("redis", before)
+    before = ground.send_signal("redis", signal.SIGKILL)
+    await ground.wait_for_restart("redis", before)
     return Broken("redis killed")
 
 
 async def flush_redis(ground: Ground, _: Random) -> Broken:
-    await ground.redis("FLUSHALL")
+    await ground.send_redis_command("FLUSHALL")
     return Broken("redis flushed")
 
 
@@ -212,7 +216,7 @@ async def _stop_api(ground: Ground, name: str, way: str, after_seconds: float) -
     await asyncio.sleep(after_seconds)
     program = f"{name}-apiserver"
     if way == "frozen":
-        await _freeze(ground, program, OUTAGE_SECONDS)
+        await _freeze_program(ground, program, OUTAGE_SECONDS)
     else:
         await asyncio.to_thread(ground.stack.supervision.stop_program, program)
         try:
@@ -260,13 +264,13 @@ async def fill_disk(ground: Ground, random: Random) -> Broken:
     """Fills all free bytes of Kafka's disk. Later frees them and starts Kafka again."""
     ballast = ground.stack.folder / "kafka" / "ballast"
     seconds = random.uniform(3.0, 8.0)
-    await asyncio.to_thread(_fill, ballast)
+    await asyncio.to_thread(_fill_disk_with_file, ballast)
     try:
         await asyncio.sleep(seconds)
     finally:
         ballast.unlink()
-    await ground.is_running("kafka")
-    await listens(ground.stack.brokers()[0])
+    await ground.ensure_running("kafka")
+    await wait_for_broker(ground.stack.brokers()[0])
     return Broken(f"disk full for {seconds:.1f} s")
 
 
@@ -274,7 +278,7 @@ async def wipe_kafka(ground: Ground, random: Random) -> Broken:
     return Broken(await wipe_log(ground, random))
 
 
-def _fill(file: Path) -> None:
+def _fill_disk_with_file(file: Path) -> None:
     with suppress(OSError), file.open("wb", buffering=0) as ballast:
         while True:
             ballast.write(bytes(1 << 12))
@@ -285,18 +289,18 @@ async def jump_clock(ground: Ground, random: Random) -> Broken:
     service, ahead = random.choice(WITH_CLOCKS), random.choice((3600, -3600))
     seconds = random.uniform(2.0, 6.0)
 
-    async def jumped() -> bool:
-        return abs(await asyncio.to_thread(clock_ahead, ground.url(service, "healthz")) - ahead) < 60
+    async def is_clock_as_set() -> bool:
+        return abs(await asyncio.to_thread(clock_offset_seconds, ground.health_url(service, "healthz")) - ahead) < 60
 
     set_clock(ground.stack.folder, service, ahead)
     try:
-        await until(f"the clock of {service} jumped", jumped)
+        await wait_until(f"the clock of {service} jumped", is_clock_as_set)
         await asyncio.sleep(seconds)
     finally:
         set_clock(ground.stack.folder, service, 0)
         ahead = 0
-    await until(f"the clock of {service} is right", jumped)
-    await ground.is_up(service)
+    await wait_until(f"the clock of {service} is right", is_clock_as_set)
+    await ground.wait_until_ready(service)
     return Broken(f"the clock of {service} an hour off for {seconds:.1f} s")
 
 
@@ -306,18 +310,20 @@ A_CYCLE = (0.2, 25.0)
 """Seconds. Range of one cycle in which nodes are recalled, return and are lent again. Faults hit each part of it."""
 
 ROWS = (
-    *(Row(f"{kind}-killed", "sim", f"kill -9 of a {kind}", kill(kind)) for kind in KINDS),
+    *(Row(f"{kind}-killed", "sim", f"kill -9 of a {kind}", make_kill_fault(kind)) for kind in KINDS),
     *(
         Row(
             f"{kind}-frozen",
             "sim",
             f"SIGSTOP of a {kind} past its session, SIGCONT",
-            freeze(kind, *(SESSION_SECONDS[kind] + more for more in LONGER)),
+            make_freeze_fault(kind, *(SESSION_SECONDS[kind] + more for more in LONGER)),
         )
         for kind in KINDS
     ),
     *(
-        Row(f"{kind}-hiccup", "sim", f"SIGSTOP of a {kind} within its session, SIGCONT", freeze(kind, *SHORT))
+        Row(
+            f"{kind}-hiccup", "sim", f"SIGSTOP of a {kind} within its session, SIGCONT", make_freeze_fault(kind, *SHORT)
+        )
         for kind in KINDS
     ),
     *(
@@ -325,11 +331,11 @@ ROWS = (
             f"{kind}-killed-with-successor",
             "sim",
             f"kill -9 of a {kind}, and of the other as it takes over",
-            kill_with_successor(kind),
+            make_kill_with_successor_fault(kind),
         )
         for kind in ("planner", "hpa")
     ),
-    Row("service-rolled", "sim", "both instances of a service restarted in order, one after the other", roll),
+    Row("service-rolled", "sim", "both instances of a service restarted in order, one after the other", roll_service),
     Row("kafka-killed", "sim", "kill -9 of the only broker, restarted", kill_kafka),
     Row("kafka-killed-twice", "sim", "kill -9 of the only broker, and again as it comes back", kill_kafka_twice),
     Row("kafka-frozen", "sim", "SIGSTOP of the only broker for 0.3 to 35 s, SIGCONT", freeze_kafka),
@@ -340,7 +346,7 @@ ROWS = (
             f"{kind}-killed",
             "lending",
             f"kill -9 of a {kind} while nodes are lent and needed back",
-            kill(kind),
+            make_kill_fault(kind),
             SLOW,
             A_CYCLE,
         )
@@ -351,7 +357,7 @@ ROWS = (
             f"{kind}-frozen",
             "lending",
             f"SIGSTOP of a {kind} past its session, SIGCONT",
-            freeze(kind, *(SESSION_SECONDS[kind] + more for more in LONGER)),
+            make_freeze_fault(kind, *(SESSION_SECONDS[kind] + more for more in LONGER)),
             SLOW,
             A_CYCLE,
         )

@@ -20,8 +20,8 @@ from typing import NoReturn
 from .ground import Ground
 from .rounds import Round, run_round
 from .rows import ROW_BY_NAME, ROWS, Row
-from .stacks import ground_of
-from .table import RowResult, as_markdown, shown, write
+from .stacks import open_ground_of_kind
+from .table import RowResult, as_markdown, print_table, write_results
 
 OUTPUT = Path("build/chaos.json")
 FOLDER = Path("build/chaos")
@@ -30,34 +30,34 @@ _LOCK_SECONDS = 300.0
 
 
 def main() -> int:
-    asked = _arguments()
+    asked = _parse_arguments()
     if asked.show:
         print(as_markdown(OUTPUT))
         return 0
-    signal.signal(signal.SIGTERM, _end)
+    signal.signal(signal.SIGTERM, _interrupt_on_signal)
     rows = [ROW_BY_NAME[name] for name in asked.rows] or list(ROWS)
     results: list[RowResult] = []
     try:
-        asyncio.run(_run(rows, asked, results))
+        asyncio.run(_run_rows(rows, asked, results))
     except KeyboardInterrupt:
-        say("interrupted")
-    shown(results)
+        print_with_time("interrupted")
+    print_table(results)
     return 0 if len(results) == len(rows) and all(result.is_good for result in results) else 1
 
 
-def say(text: str) -> None:
+def print_with_time(text: str) -> None:
     print(f"{datetime.now(UTC):%H:%M:%S} {text}", flush=True)
 
 
-async def _run(rows: Sequence[Row], asked: argparse.Namespace, results: list[RowResult]) -> None:
+async def _run_rows(rows: Sequence[Row], asked: argparse.Namespace, results: list[RowResult]) -> None:
     for kind, group in groupby(rows, key=lambda row: row.stack):
         waiting = list(group)
         while waiting:
-            with _lock(asked.lock):
-                say(f"a platform of the kind {kind} comes up")
+            with _hold_lock(asked.lock):
+                print_with_time(f"a platform of the kind {kind} comes up")
                 started = time.monotonic()
-                async with ground_of(kind, FOLDER, asked.seed, say) as ground:
-                    say(f"up and joined after {time.monotonic() - started:.0f} s")
+                async with open_ground_of_kind(kind, FOLDER, asked.seed, print_with_time) as ground:
+                    print_with_time(f"up and joined after {time.monotonic() - started:.0f} s")
                     while waiting:
                         results.append(RowResult(waiting.pop(0)))
                         await _run_row(ground, results, asked)
@@ -69,31 +69,31 @@ async def _run(rows: Sequence[Row], asked: argparse.Namespace, results: list[Row
 async def _run_row(ground: Ground, results: Sequence[RowResult], asked: argparse.Namespace) -> None:
     """The last of the results, written down after each round."""
     result, row = results[-1], results[-1].row
-    say(f"{row.name}: {row.what}")
+    print_with_time(f"{row.name}: {row.what}")
     while sum(one.times for one in result.rounds) < asked.rounds:
         seed = asked.round_seed or f"{asked.seed}/{row.name}/{len(result.rounds) + 1}"
         done = await run_round(ground, row, seed)
         result.rounds.append(done)
-        write(OUTPUT, [result], _facts())
-        _tell(row, result, done)
+        write_results(OUTPUT, [result], _machine_facts())
+        _tell_round(row, result, done)
         if not done.is_good:
             _keep_logs(ground, row, done)
             break
 
 
-def _tell(row: Row, result: RowResult, done: Round) -> None:
+def _tell_round(row: Row, result: RowResult, done: Round) -> None:
     verdict = "good" if done.is_good else "FAILED"
-    say(
+    print_with_time(
         f"{row.name} {sum(one.times for one in result.rounds)}: {verdict}: {done.what}; back after "
         f"{done.broken_seconds:.1f} s, right after {done.seconds:.1f} s more; no planner for {done.gap_seconds:.1f} s; "
         f"{done.answered} requests answered; claimed {done.claims}, of others {done.moves}"
     )
     for finding in done.findings:
-        say(f"    {finding.kind} ({finding.count}): {finding.what}")
+        print_with_time(f"    {finding.kind} ({finding.count}): {finding.what}")
     if done.trouble:
-        say(f"    trouble: {done.trouble}")
+        print_with_time(f"    trouble: {done.trouble}")
     if not done.is_good:
-        say(f"    again: make chaos ROWS={row.name} ROUND_SEED={done.seed}")
+        print_with_time(f"    again: make chaos ROWS={row.name} ROUND_SEED={done.seed}")
 
 
 def _keep_logs(ground: Ground, row: Row, done: Round) -> None:
@@ -101,11 +101,11 @@ def _keep_logs(ground: Ground, row: Row, done: Round) -> None:
     shutil.rmtree(kept, ignore_errors=True)
     shutil.copytree(ground.stack.folder / "logs", kept)
     (kept / "findings.txt").write_text("\n".join([row.what, done.what, done.trouble, *map(str, done.findings)]) + "\n")
-    say(f"    logs: {kept}")
+    print_with_time(f"    logs: {kept}")
 
 
 @contextmanager
-def _lock(file: Path | None) -> Iterator[None]:
+def _hold_lock(file: Path | None) -> Iterator[None]:
     """Held while a platform is up, so that others on the machine have their turns."""
     if file is None:
         yield
@@ -115,7 +115,7 @@ def _lock(file: Path | None) -> Iterator[None]:
         yield
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
     parser.add_argument("--rows", nargs="*", default=[], choices=[[], *ROW_BY_NAME], help="all of them when none")
     parser.add_argument("--rounds", type=int, default=20, help="of each row")
@@ -126,7 +126,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _facts() -> dict[str, str]:
+def _machine_facts() -> dict[str, str]:
     git = subprocess.run(("git", "rev-parse", "--short", "HEAD"), capture_output=True, text=True, check=False)
     return {
         "commit": git.stdout.strip() or "unknown",
@@ -137,7 +137,7 @@ def _facts() -> dict[str, str]:
     }
 
 
-def _end(number: int, _: object) -> NoReturn:
+def _interrupt_on_signal(number: int, _: object) -> NoReturn:
     raise KeyboardInterrupt(f"signal {number}")
 
 

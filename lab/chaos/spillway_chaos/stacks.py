@@ -15,8 +15,8 @@ from spillway_local.stack import Stack, StackOptions
 
 from . import lending_load
 from .audit import Door, read_door
-from .clock import environment_of_clocks
-from .ground import Ground, chosen_ports, opened
+from .clock import clock_environment_by_service
+from .ground import Ground, choose_ports, open_ground
 from .proxy import Proxy
 
 Say = Callable[[str], None]
@@ -31,27 +31,27 @@ HOME_LATE = ("SPILLWAY_PLANNER_HOME_AFTER_SECONDS", "3600")
 
 
 @asynccontextmanager
-async def ground_of(kind: str, folder: Path, seed: str, say: Say) -> AsyncIterator[Ground]:
+async def open_ground_of_kind(kind: str, folder: Path, seed: str, say: Say) -> AsyncIterator[Ground]:
     """A new platform of this kind; it is down when the block is left, however it is left."""
-    options = _options(kind, (folder / kind).absolute())
-    chosen_ports(options)
+    options = _stack_options(kind, (folder / kind).absolute())
+    choose_ports(options)
     stack = Stack(replace(options, outlives=False), say)
-    await asyncio.to_thread(stack.wipe)
+    await asyncio.to_thread(stack.stop_and_delete_data)
     async with AsyncExitStack() as exits:
         if kind == "disk":
-            exits.enter_context(_small_disk(options.folder / "kafka"))
+            exits.enter_context(_mount_small_disk(options.folder / "kafka"))
         exits.callback(stack.stop)
         await asyncio.to_thread(stack.start)
         doors = {m.name: read_door(stack.credentials / f"{m.name}.kubeconfig") for m in options.fleet}
         proxies: dict[str, Proxy] = {}
         if kind == "kube":
             for name, door in doors.items():
-                proxies[name] = _proxy(stack, name, door)
-                await exits.enter_async_context(proxies[name].serving())
-        yield await exits.enter_async_context(opened(stack, doors, proxies, seed, lends=kind == "lending"))
+                proxies[name] = _put_proxy_before_member(stack, name, door)
+                await exits.enter_async_context(proxies[name].serve_requests())
+        yield await exits.enter_async_context(open_ground(stack, doors, proxies, seed, lends=kind == "lending"))
 
 
-def _options(kind: str, folder: Path) -> StackOptions:
+def _stack_options(kind: str, folder: Path) -> StackOptions:
     options = StackOptions(folder, fleet=FLEET, environment=(HOME_LATE,))
     match kind:
         case "kube":
@@ -61,11 +61,11 @@ def _options(kind: str, folder: Path) -> StackOptions:
         case "brokers":
             return replace(options, brokers=3)
         case "clocks":
-            return replace(options, environment_of=environment_of_clocks(folder))
+            return replace(options, environment_of=clock_environment_by_service(folder))
     return options
 
 
-def _proxy(stack: Stack, name: str, door: Door) -> Proxy:
+def _put_proxy_before_member(stack: Stack, name: str, door: Door) -> Proxy:
     """Put before a member that runs: the platform's kubeconfig names the proxy from now on."""
     port = PortBook(stack.folder / "ports.json").assign_port(f"proxy/{name}", 26_000)
     access = MemberAccess(f"https://127.0.0.1:{port}", door.token, door.ca_pem)
@@ -74,7 +74,7 @@ def _proxy(stack: Stack, name: str, door: Door) -> Proxy:
 
 
 @contextmanager
-def _small_disk(folder: Path) -> Iterator[None]:
+def _mount_small_disk(folder: Path) -> Iterator[None]:
     """A file system of its own in memory, which can be filled."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(("mount", "-t", "tmpfs", "-o", f"size={DISK_MEGABYTES}m", "spillway-chaos", folder), check=True)

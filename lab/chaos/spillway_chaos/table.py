@@ -13,7 +13,7 @@ from rich.table import Table
 
 from spillway_local.tools import exclusive_lock
 
-from .ledger import KINDS, LENDING_KINDS, counted
+from .ledger import KINDS, LENDING_KINDS, finding_count_by_kind
 from .rounds import Round
 from .rows import Row
 
@@ -31,7 +31,7 @@ class RowResult:
         return bool(self.rounds) and all(one.is_good for one in self.rounds)
 
     def as_json(self) -> dict[str, Any]:
-        totals = counted(finding for one in self.rounds for finding in one.findings)
+        totals = finding_count_by_kind(finding for one in self.rounds for finding in one.findings)
         return {
             "row": self.row.name,
             "what": self.row.what,
@@ -54,7 +54,7 @@ class RowResult:
         }
 
 
-def shown(results: Sequence[RowResult]) -> None:
+def print_table(results: Sequence[RowResult]) -> None:
     table = Table(title="chaos: what was broken, how often, what was lost")
     for head in ("row", "rounds", "requests", *_COUNTED, "in trouble"):
         table.add_column(head, justify="left" if head == "row" else "right", no_wrap=True)
@@ -89,7 +89,7 @@ def as_markdown(file: Path) -> str:
     return "\n".join(lines)
 
 
-def write(file: Path, results: Sequence[RowResult], facts: Mapping[str, str]) -> None:
+def write_results(file: Path, results: Sequence[RowResult], facts: Mapping[str, str]) -> None:
     """Rows of earlier runs stay until they are run again; each says what it was run on."""
     file.parent.mkdir(parents=True, exist_ok=True)
     rows = {result.row.name: result.as_json() | {"on": dict(facts)} for result in results}

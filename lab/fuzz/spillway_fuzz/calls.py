@@ -19,7 +19,7 @@ from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 from spillway_fuzz import samples
 from spillway_fuzz.mutation import ODD_TEXTS, mutated_bytes, mutated_json, mutated_message, random_bytes
-from spillway_fuzz.states import known
+from spillway_fuzz.states import events_of_known_clusters
 from spillway_fuzz.target import Input, Target
 from spillway_local.in_process import FLEET_ID, InProcess, in_process_platform
 
@@ -58,19 +58,19 @@ class Served:
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def run(self, work: "Coroutine[Any, Any, T]") -> T:
+    def run_coroutine(self, work: "Coroutine[Any, Any, T]") -> T:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._loop.run_until_complete(self._open())
+            self._loop.run_until_complete(self._open_servers())
         return self._loop.run_until_complete(work)
 
     def close(self) -> None:
         if self._loop is not None:
-            self._loop.run_until_complete(self._closed())
+            self._loop.run_until_complete(self._close_servers())
             self._loop.close()
             self._loop = None
 
-    async def _open(self) -> None:
+    async def _open_servers(self) -> None:
         self._platform_entered = in_process_platform(
             (),
             ("planner-1", "hpa-1", "descheduler-1"),
@@ -85,7 +85,9 @@ class Served:
                 await asyncio.sleep(0.02)
         await platform.planner().join_cluster(JoinClusterRequest("own-1", "own-1", tier="own"))
         await platform.planner().join_cluster(JoinClusterRequest("own-2", "own-2", tier="own"))
-        await LocalBus(platform.broker, FLEET_ID, "fuzz").publish(*known()[1:3], *known()[4:6])
+        await LocalBus(platform.broker, FLEET_ID, "fuzz").publish(
+            *events_of_known_clusters()[1:3], *events_of_known_clusters()[4:6]
+        )
         await platform.planner().apply(ApplyRequest((json.dumps(samples.WORKLOADS[1]),)))
         settings = RpcSettings(port=0, requests_per_second=1e9, requests_burst=10**9)
         self.servers = [
@@ -97,7 +99,7 @@ class Served:
             await server.__aenter__()
         self.channels = [aio.insecure_channel(server.address) for server in self.servers]
 
-    async def _closed(self) -> None:
+    async def _close_servers(self) -> None:
         for channel in self.channels:
             await channel.close()
         for server in self.servers:
@@ -107,7 +109,7 @@ class Served:
     def channel(self, service: RpcService) -> Any:
         return self.channels[SERVICES.index(service)]
 
-    def address(self) -> tuple[str, int]:
+    def planner_address(self) -> tuple[str, int]:
         """Returns the address of the planner's server."""
         host, _, port = self.servers[0].address.rpartition(":")
         return host, int(port)
@@ -123,8 +125,8 @@ SERVED: Final = Served()
 
 def targets() -> list[Target]:
     return [
-        Target(f"rpc {service.name.rpartition('.')[2]}.{call.path.rpartition('/')[2]}", partial(_request, call),
-               partial(_called, service, call), share=1, close=SERVED.close)
+        Target(f"rpc {service.name.rpartition('.')[2]}.{call.path.rpartition('/')[2]}", partial(_mutated_request, call),
+               partial(_call_method, service, call), share=1, close=SERVED.close)
         for service in SERVICES
         for call in service.calls.values()
     ]  # fmt: skip
@@ -133,41 +135,41 @@ def targets() -> list[Target]:
 # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _request(call: Call, chance: Random) -> Input:
+def _mutated_request(call: Call, chance: Random) -> Input:
     """Makes the bytes of a request, most often of a nearly valid one."""
     how, message = chance.random(), call.request_message()
     if how < 0.1:
         return random_bytes(chance)
-    fill(message, chance)
+    fill_message(message, chance)
     if how < 0.5:
         return mutated_message(message, chance)
     data = message.SerializeToString()
     if how < 0.7:
         return mutated_bytes(data, chance)
     if how > 0.998:
-        return _huge(message.DESCRIPTOR, chance)
+        return _huge_message(message.DESCRIPTOR, chance)
     return data
 
 
-def fill(message: Any, chance: Random) -> None:
+def fill_message(message: Any, chance: Random) -> None:
     """Fills the fields of a message with plausible values."""
     for field in message.DESCRIPTOR.fields:
         if chance.random() < 0.1:
             continue
         if field.name == "manifests":
-            message.manifests.extend(_manifests(chance))
+            message.manifests.extend(_random_manifests(chance))
             continue
         if field.message_type is not None:
             inner = getattr(message, field.name)
             for one in [inner.add() for _ in range(chance.randint(1, 2))] if field.is_repeated else [inner]:
-                fill(one, chance)
+                fill_message(one, chance)
         elif field.is_repeated:
-            getattr(message, field.name).extend(_value(field, chance) for _ in range(chance.randint(0, 2)))
+            getattr(message, field.name).extend(_random_field_value(field, chance) for _ in range(chance.randint(0, 2)))
         else:
-            setattr(message, field.name, _value(field, chance))
+            setattr(message, field.name, _random_field_value(field, chance))
 
 
-def _value(field: Any, chance: Random) -> Any:
+def _random_field_value(field: Any, chance: Random) -> Any:
     if field.cpp_type == field.CPPTYPE_BOOL:
         return chance.random() < 0.5
     if field.cpp_type in (field.CPPTYPE_DOUBLE, field.CPPTYPE_FLOAT):
@@ -177,24 +179,24 @@ def _value(field: Any, chance: Random) -> Any:
     if field.cpp_type != field.CPPTYPE_STRING:
         return chance.choice((0, 1, 2, 3, 50))
     if "manifest" in field.name or field.name == "policy":
-        return _text(chance.choice(samples.POLICIES if field.name == "policy" else samples.SCALERS), chance)
+        return _manifest_text(chance.choice(samples.POLICIES if field.name == "policy" else samples.SCALERS), chance)
     return chance.choice(LIKELY.get(field.name, ("", "web", "a")) if chance.random() < 0.9 else ODD_TEXTS)
 
 
-def _manifests(chance: Random) -> list[str]:
+def _random_manifests(chance: Random) -> list[str]:
     """Makes the manifest of a workload, and perhaps of its policy. Usually one of them is mutated."""
     parts = [chance.choice(samples.WORKLOADS)]
     if chance.random() < 0.5:
         parts.append(chance.choice(samples.POLICIES))
-    return [_text(part, chance) for part in parts]
+    return [_manifest_text(part, chance) for part in parts]
 
 
-def _text(tree: Any, chance: Random) -> str:
+def _manifest_text(tree: Any, chance: Random) -> str:
     text = mutated_json(tree, chance) if chance.random() < 0.4 else json.dumps(tree)
     return text.encode(errors="replace").decode()
 
 
-def _huge(descriptor: Any, chance: Random) -> bytes:
+def _huge_message(descriptor: Any, chance: Random) -> bytes:
     """Makes millions of empty fields, or one field of megabytes, just below or above the limit."""
     size = chance.choice((1_000_000, 4 * 2**20 - 16, 4 * 2**20 + 16, 15 * 2**20))
     fields = [field for field in descriptor.fields if field.message_type is not None or field.type in (9, 12)]
@@ -211,8 +213,8 @@ def _huge(descriptor: Any, chance: Random) -> bytes:
 # ── Calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _called(service: RpcService, call: Call, data: bytes) -> bool:
-    code, words = SERVED.run(_ask(service, call, data))
+def _call_method(service: RpcService, call: Call, data: bytes) -> bool:
+    code, words = SERVED.run_coroutine(_send_call(service, call, data))
     SERVED.assert_alive()
     if code not in FORESEEN:
         raise Unforeseen(f"{call.verb}: {code}: {words[:2_000]}")
@@ -221,7 +223,7 @@ def _called(service: RpcService, call: Call, data: bytes) -> bool:
     return code == "OK"
 
 
-async def _ask(service: RpcService, call: Call, data: bytes) -> tuple[str, str]:
+async def _send_call(service: RpcService, call: Call, data: bytes) -> tuple[str, str]:
     channel = SERVED.channel(service)
     try:
         if not call.streams:

@@ -69,14 +69,32 @@ Answer = tuple[str, bytes, bytes]
 
 def targets() -> list[Target]:
     return [
-        Target("a member's nodes and pods", lambda chance: _answer(("Node", "Pod"), chance), _seen, share=15),
-        Target("a member's workloads", lambda chance: _answer(_OTHERS, chance), _seen, share=8),
         Target(
-            "a member's metrics", lambda chance: _answer(("PodMetrics", "NodeMetrics"), chance), _measured, share=15
+            "a member's nodes and pods",
+            lambda chance: _random_api_answer(("Node", "Pod"), chance),
+            _collect_objects,
+            share=15,
         ),
-        Target("an owner, to vk-bridge", lambda chance: _answer(("Node", "Pod"), chance), _watched, share=15),
-        Target("a member, to propagator", lambda chance: _answer(_PLACED, chance), _mirrored, share=20),
-        Target("a member's refusals", _status, _refused, share=40),
+        Target("a member's workloads", lambda chance: _random_api_answer(_OTHERS, chance), _collect_objects, share=8),
+        Target(
+            "a member's metrics",
+            lambda chance: _random_api_answer(("PodMetrics", "NodeMetrics"), chance),
+            _collect_metrics,
+            share=15,
+        ),
+        Target(
+            "an owner, to vk-bridge",
+            lambda chance: _random_api_answer(("Node", "Pod"), chance),
+            _mirror_owner,
+            share=15,
+        ),
+        Target(
+            "a member, to propagator",
+            lambda chance: _random_api_answer(_PLACED, chance),
+            _mirror_placed_objects,
+            share=20,
+        ),
+        Target("a member's refusals", _mutated_refusal, _read_refusal, share=40),
     ]
 
 
@@ -87,22 +105,22 @@ _OTHERS: Final = tuple(name for name, kind in KIND_OF.items() if kind in KINDS a
 # ── What is answered ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _answer(kinds: tuple[str, ...], chance: Random) -> Input:
+def _random_api_answer(kinds: tuple[str, ...], chance: Random) -> Input:
     kind = chance.choice(kinds)
     objects = [one for one in samples.OBJECTS if one["kind"] == kind]
     page = {"kind": "List", "metadata": {"resourceVersion": "30"}, "items": objects}
-    lines = [_line(chance.choice(objects), chance) for _ in range(chance.randint(0, 3))]
+    lines = [_mutated_watch_line(chance.choice(objects), chance) for _ in range(chance.randint(0, 3))]
     page_text = mutated_json(page, chance) if chance.random() < 0.5 else json.dumps(page)
     watch = "".join(f"{line}\n" for line in lines).encode(errors="replace")
     return kind, page_text.encode(errors="replace"), mutated_bytes(watch, chance) if chance.random() < 0.1 else watch
 
 
-def _line(one: Any, chance: Random) -> str:
+def _mutated_watch_line(one: Any, chance: Random) -> str:
     event = {"type": chance.choice(("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")), "object": one}
     return mutated_json(event, chance).replace("\n", " ")
 
 
-def _objects(kind: Kind, page: bytes) -> tuple[Any, ...]:
+def _objects_of_page(kind: Kind, page: bytes) -> tuple[Any, ...]:
     """Returns the objects of a page; empty if the page is refused."""
     try:
         return tuple(API.decode_json(answers.page_decoder(kind), page).items or ())
@@ -110,13 +128,13 @@ def _objects(kind: Kind, page: bytes) -> tuple[Any, ...]:
         return ()
 
 
-def _changes(kind: Kind, watch: bytes) -> Iterator[Any]:
+def _changes_of_watch(kind: Kind, watch: bytes) -> Iterator[Any]:
     """Yields the changes of a watch, up to the point where it is given up."""
     reflector = Reflector(API, kind, {})
     lines = answers.Lines(LINE_BYTES_MAX, EMPTY_LINES_MAX)
     try:
         for chunk in (watch[: len(watch) // 2], watch[len(watch) // 2 :]):
-            for line in lines.feed(chunk):
+            for line in lines.feed_chunk(chunk):
                 yield reflector._parse_change(line)
     except (ClusterUnreachable, Expired, answers.BadLine):
         return
@@ -125,7 +143,7 @@ def _changes(kind: Kind, watch: bytes) -> Iterator[Any]:
 # ── Who reads it ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _seen(given: Answer) -> bool:
+def _collect_objects(given: Answer) -> bool:
     """Checks that the snapshot service can write all its records about the answer."""
     name, page, watch = given
     kind, core = KIND_OF[name], Collection("own-1", FLEET, SnapshotSettings(), pack_columns)
@@ -133,25 +151,25 @@ def _seen(given: Answer) -> bool:
         core.replace_objects(one, [API.decode_json(object_decoder(one), text) for text in SOUND[one]], 1.0)
     core.set_scaled_workloads([("shop", "web")])
     core.begin_epoch(5, 1.0)
-    core.note_probe_answered(1.0, core.state.nodes.count, len(core.state.pods), 1.0)
+    core.note_probe_answered(1.0, core.state.nodes.node_count, len(core.state.pods), 1.0)
     said = core.take_due_records(1.5, 1_000)
-    found = _objects(kind, page)
+    found = _objects_of_page(kind, page)
     core.replace_objects(kind, found, 2.0)
-    for change in _changes(kind, watch):
+    for change in _changes_of_watch(kind, watch):
         if isinstance(change, ObjectUpserted):
             core.upsert_objects(kind, (change.object,), 2.0)
         elif isinstance(change, ObjectRemoved):
             core.remove_object(kind, change.object, 2.0)
-    core.note_probe_answered(2.0, core.state.nodes.count, len(core.state.pods), 2.0)
+    core.note_probe_answered(2.0, core.state.nodes.node_count, len(core.state.pods), 2.0)
     for record in (*said, *core.take_due_records(3.0, 2_000), *core.take_due_records(300.0, 400_000)):
         if not isinstance(record, Tombstone):
             outgoing_record(record)
     return bool(found)
 
 
-def _measured(given: Answer) -> bool:
+def _collect_metrics(given: Answer) -> bool:
     name, page, _ = given
-    found = _objects(KIND_OF[name], page)
+    found = _objects_of_page(KIND_OF[name], page)
     if name == "NodeMetrics":
         for one in found:
             measured_amounts(one.usage)
@@ -161,7 +179,7 @@ def _measured(given: Answer) -> bool:
         core.replace_objects(one, [API.decode_json(object_decoder(one), text) for text in SOUND[one]], 1.0)
     core.set_scaled_workloads([("shop", "web")])
     core.begin_epoch(5, 1.0)
-    core.note_probe_answered(1.0, core.state.nodes.count, len(core.state.pods), 1.0)
+    core.note_probe_answered(1.0, core.state.nodes.node_count, len(core.state.pods), 1.0)
     core.take_due_records(1.5, 1_000)
     core.store_samples("shop", found)
     for record in core.take_due_records(2.0, 2_000):
@@ -170,23 +188,23 @@ def _measured(given: Answer) -> bool:
     return bool(found)
 
 
-def _watched(given: Answer) -> bool:
+def _mirror_owner(given: Answer) -> bool:
     name, page, watch = given
     mirror = OwnerCache("own-1", FLEET)
     kind = WATCHED_NODES if name == "Node" else WATCHED_PODS
-    found = _objects(kind, page)
-    for change in (ListedObjects(found, "1"), *_changes(kind, watch)):
-        _apply_watched(mirror, kind is WATCHED_NODES, change)
+    found = _objects_of_page(kind, page)
+    for change in (ListedObjects(found, "1"), *_changes_of_watch(kind, watch)):
+        _apply_owner_change(mirror, kind is WATCHED_NODES, change)
     mirror.idleness.advance_watermark(2.0)
     for node in list(mirror.nodes):
-        mirror.candidate(node, None)
+        mirror.candidate_node(node, None)
         mirror.node_use(node, "")
         mirror.is_marked(node)
     list(mirror.real_pods())
     return bool(found)
 
 
-def _apply_watched(mirror: OwnerCache, of_nodes: bool, change: Any) -> None:
+def _apply_owner_change(mirror: OwnerCache, of_nodes: bool, change: Any) -> None:
     match change:
         case ListedObjects(objects):
             mirror.replace_nodes(objects, 1.0) if of_nodes else mirror.replace_pods(objects, 1.0)
@@ -196,15 +214,15 @@ def _apply_watched(mirror: OwnerCache, of_nodes: bool, change: Any) -> None:
             mirror.drop_node(one.metadata.name) if of_nodes else mirror.drop_pod(one, 1.0)
 
 
-def _mirrored(given: Answer) -> bool:
+def _mirror_placed_objects(given: Answer) -> bool:
     name, page, watch = given
     kind, mirror = KIND_OF[name], ObjectMirror("own-1")
-    found = _objects(kind, page)
+    found = _objects_of_page(kind, page)
     if kind in WORKLOADS:
         mirror.replace_workloads(name, found)
     else:
         mirror.replace_dependencies(name, found)
-    for change in _changes(kind, watch):
+    for change in _changes_of_watch(kind, watch):
         match change, kind in WORKLOADS:
             case ObjectUpserted(one), True:
                 mirror.upsert_workload(one)
@@ -231,12 +249,12 @@ _STATUS: Final = {
 }
 
 
-def _status(chance: Random) -> Input:
+def _mutated_refusal(chance: Random) -> Input:
     body = mutated_json(_STATUS, chance).encode(errors="replace")
     return mutated_bytes(body, chance) if chance.random() < 0.2 else body
 
 
-def _refused(body: bytes) -> bool:
+def _read_refusal(body: bytes) -> bool:
     """Checks that a refusal of the server always results in a text."""
     found = answers.read_status(body)
     return found.is_about_rights or found.names_another_uid or bool(found.kind)

@@ -18,19 +18,19 @@ READ_SECONDS: Final = 0.01
 
 
 def targets() -> list[Target]:
-    return [Target("HTTP/2 frames", _stream, _sent, share=1, close=SERVED.close)]
+    return [Target("HTTP/2 frames", _mutated_frames, _send_frames, share=1, close=SERVED.close)]
 
 
-def _frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+def _http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
-def _literal(name: str, value: str) -> bytes:
+def _hpack_literal(name: str, value: str) -> bytes:
     """A header as HPACK has it without tables or Huffman codes."""
     return b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
-def _call(path: str, message: bytes, stream: int) -> list[bytes]:
+def _call_frames(path: str, message: bytes, stream: int) -> list[bytes]:
     headers = {
         ":method": "POST",
         ":scheme": "http",
@@ -39,41 +39,41 @@ def _call(path: str, message: bytes, stream: int) -> list[bytes]:
         "content-type": "application/grpc",
         "te": "trailers",
     }
-    block = b"".join(_literal(name, value) for name, value in headers.items())
+    block = b"".join(_hpack_literal(name, value) for name, value in headers.items())
     body = b"\x00" + len(message).to_bytes(4, "big") + message
-    return [_frame(HEADERS, END_HEADERS, stream, block), _frame(DATA, END_STREAM, stream, body)]
+    return [_http2_frame(HEADERS, END_HEADERS, stream, block), _http2_frame(DATA, END_STREAM, stream, body)]
 
 
-def _stream(chance: Random) -> Input:
+def _mutated_frames(chance: Random) -> Input:
     call = chance.choice(list(PLANNER.calls.values()))
-    frames = [_frame(SETTINGS, 0, 0, b""), *_call(call.path, random_bytes(chance, 60), 1)]
+    frames = [_http2_frame(SETTINGS, 0, 0, b""), *_call_frames(call.path, random_bytes(chance, 60), 1)]
     if chance.random() < 0.3:
-        frames += _call(call.path, b"", 3)
+        frames += _call_frames(call.path, b"", 3)
     if chance.random() < 0.3:
         frames.insert(
-            chance.randrange(len(frames)), _frame(chance.randrange(12), chance.randrange(256), 1, b"\x00" * 8)
+            chance.randrange(len(frames)), _http2_frame(chance.randrange(12), chance.randrange(256), 1, b"\x00" * 8)
         )
     if chance.random() < 0.2:
-        frames += [_frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b")] * chance.choice((1, 200))
+        frames += [_http2_frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b")] * chance.choice((1, 200))
     if chance.random() < 0.1:
-        frames += [_frame(RST_STREAM, 0, 1, bytes(4))] * chance.choice((1, 200))
+        frames += [_http2_frame(RST_STREAM, 0, 1, bytes(4))] * chance.choice((1, 200))
     data = b"".join(frames)
     if chance.random() < 0.8:
         data = mutated_bytes(data, chance)
     return data if chance.random() < 0.05 else PREFACE + data
 
 
-def _sent(data: bytes) -> bool:
+def _send_frames(data: bytes) -> bool:
     """Whether the server said anything but its settings."""
-    said = SERVED.run(_exchange(data))
+    said = SERVED.run_coroutine(_exchange_bytes(data))
     SERVED.assert_alive()
-    SERVED.run(_ask_as_clients_do())
+    SERVED.run_coroutine(_make_client_call())
     return len(said) > 60
 
 
-async def _ask_as_clients_do() -> None:
+async def _make_client_call() -> None:
     """Again, where the server was just opened anew and cut the call off."""
-    host, port = SERVED.address()
+    host, port = SERVED.planner_address()
     async with PlannerClient([f"{host}:{port}"], timeout_seconds=CALL_SECONDS, retry_seconds=CALL_SECONDS) as client:
         try:
             await client.list_brakes(ListBrakesRequest())
@@ -81,19 +81,19 @@ async def _ask_as_clients_do() -> None:
             raise Unforeseen(f"afterwards: {error.code}: {error.text}") from error
 
 
-async def _connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _open_connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """The input before may have ended the server, which is open again in a moment."""
     async with asyncio.timeout(CALL_SECONDS):
         while True:
             try:
-                return await asyncio.open_connection(*SERVED.address())
+                return await asyncio.open_connection(*SERVED.planner_address())
             except ConnectionRefusedError:
                 await asyncio.sleep(READ_SECONDS)
 
 
-async def _exchange(data: bytes) -> bytes:
+async def _exchange_bytes(data: bytes) -> bytes:
     """What comes back until the server closes, or falls silent."""
-    reader, writer = await _connection()
+    reader, writer = await _open_connection()
     said = b""
     try:
         writer.write(data)

@@ -21,7 +21,7 @@ from spillway.rpc.namespaces import check_namespaces
 from spillway.settings import OperatorError
 from spillway_fuzz import samples
 from spillway_fuzz.mutation import mutated_bytes, mutated_json
-from spillway_fuzz.target import Input, Target, refusing
+from spillway_fuzz.target import Input, Target, acceptance_check
 
 RESTRICTED: Final = Caller("ci", namespaces=frozenset({"shop"}))
 
@@ -29,33 +29,43 @@ RESTRICTED: Final = Caller("ci", namespaces=frozenset({"shop"}))
 def targets() -> list[Target]:
     folder = TemporaryDirectory()
     return [
-        Target("apply's manifests", _apply, refusing(_read_apply, RequestError), share=25),
-        Target("scale policies", _scaler, refusing(_read_scaler, RequestError), share=50),
-        Target("a caller's namespaces", _apply, refusing(_check, RequestError), share=15),
-        _file("callers file", "callers", folder, _read_callers, OperatorError),
-        _file("hpa's connections", "connections", folder, _read_connections, OperatorError),
-        _file("a kubeconfig", "kubeconfig", folder, _read_kubeconfig, BadCredentials),
+        Target(
+            "apply's manifests",
+            _random_apply_manifests,
+            acceptance_check(_read_apply_manifests, RequestError),
+            share=25,
+        ),
+        Target("scale policies", _random_scale_policy, acceptance_check(_read_scale_policy, RequestError), share=50),
+        Target(
+            "a caller's namespaces",
+            _random_apply_manifests,
+            acceptance_check(_check_caller_namespaces, RequestError),
+            share=15,
+        ),
+        _file_target("callers file", "callers", folder, _read_callers, OperatorError),
+        _file_target("hpa's connections", "connections", folder, _read_connections, OperatorError),
+        _file_target("a kubeconfig", "kubeconfig", folder, _read_kubeconfig, BadCredentials),
     ]
 
 
 # ── Manifests ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _apply(chance: Random) -> Input:
+def _random_apply_manifests(chance: Random) -> Input:
     parts: list[Any] = [chance.choice(samples.WORKLOADS)]
     if chance.random() < 0.6:
         parts.append(chance.choice(samples.POLICIES))
     if chance.random() < 0.2:
         parts.append(next(one for one in samples.OBJECTS if one["kind"] == "ConfigMap"))
     wrong = chance.randrange(len(parts))
-    return tuple(_text(part, chance, index == wrong) for index, part in enumerate(parts))
+    return tuple(_manifest_text(part, chance, index == wrong) for index, part in enumerate(parts))
 
 
-def _scaler(chance: Random) -> Input:
-    return _text(chance.choice(samples.SCALERS), chance, True)
+def _random_scale_policy(chance: Random) -> Input:
+    return _manifest_text(chance.choice(samples.SCALERS), chance, True)
 
 
-def _text(tree: Any, chance: Random, wrong: bool) -> str:
+def _manifest_text(tree: Any, chance: Random, wrong: bool) -> str:
     """As JSON or YAML; what a request's text may hold, which is no half of a surrogate pair."""
     if not wrong:
         return json.dumps(tree)
@@ -64,11 +74,11 @@ def _text(tree: Any, chance: Random, wrong: bool) -> str:
     elif chance.random() < 0.8:
         text = mutated_bytes(yaml.safe_dump(tree).encode(), chance).decode(errors="replace")
     else:
-        text = costly(chance)
+        text = costly_yaml(chance)
     return text.encode(errors="replace").decode()
 
 
-def costly(chance: Random) -> str:
+def costly_yaml(chance: Random) -> str:
     """YAML that is small, and much to read: lists of lists of aliases, merges of merges, numbers to the base 60."""
     levels = range(1, chance.choice((3, 12, 40)))
     how, head = chance.random(), "kind: Deployment\nmetadata: {name: web}\n"
@@ -84,41 +94,41 @@ def costly(chance: Random) -> str:
     return head + "\n".join(lines)
 
 
-def _read_apply(texts: Sequence[str]) -> None:
+def _read_apply_manifests(texts: Sequence[str]) -> None:
     """As the planner does, and then all who read what was declared."""
     declared = read_manifests(tuple(texts))
     declared_shape(declared.manifest, declared.namespace)
     ApplyRequest(tuple(texts))
 
 
-def _read_scaler(text: str) -> None:
+def _read_scale_policy(text: str) -> None:
     read_attached(read_object(text, "manifest"))
 
 
-def _check(texts: Sequence[str]) -> None:
+def _check_caller_namespaces(texts: Sequence[str]) -> None:
     check_namespaces(RESTRICTED, "apply", ApplyRequest(tuple(texts)))
 
 
 # ── Files ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _file(
+def _file_target(
     name: str, sample: str, folder: "TemporaryDirectory[str]", read: Callable[[Path], object], refusal: type[Exception]
 ) -> Target:
     """folder is kept until the target is closed."""
     path = Path(folder.name) / f"{sample}.kubeconfig"
 
-    def make(chance: Random) -> Input:
+    def make_file_content(chance: Random) -> Input:
         tree, how = samples.OPERATORS[sample], chance.random()
         if how < 0.7:
             return mutated_json(tree, chance).encode(errors="replace")
-        return mutated_bytes(yaml.safe_dump(tree).encode(), chance) if how < 0.97 else costly(chance).encode()
+        return mutated_bytes(yaml.safe_dump(tree).encode(), chance) if how < 0.97 else costly_yaml(chance).encode()
 
-    def run(data: bytes) -> bool:
+    def write_and_read_file(data: bytes) -> bool:
         path.write_bytes(data)
-        return refusing(read, refusal)(path)
+        return acceptance_check(read, refusal)(path)
 
-    return Target(name, make, run, share=5, close=folder.cleanup)
+    return Target(name, make_file_content, write_and_read_file, share=5, close=folder.cleanup)
 
 
 def _read_callers(path: Path) -> None:

@@ -44,7 +44,7 @@ _VARINTS: Final = (
 
 def mutated_bytes(data: bytes, chance: Random) -> bytes:
     """Returns the data with one to a few changes."""
-    for _ in range(_few(chance)):
+    for _ in range(_small_count(chance)):
         data = chance.choice(_BYTE_CHANGES)(data, chance)
     return data[:BYTES_MAX]
 
@@ -53,51 +53,61 @@ def random_bytes(chance: Random, size_max: int = 200) -> bytes:
     return chance.randbytes(chance.randrange(size_max))
 
 
-def _place(data: bytes, chance: Random) -> tuple[int, int]:
+def _random_span(data: bytes, chance: Random) -> tuple[int, int]:
     first = chance.randrange(len(data) + 1)
     return first, min(len(data), first + int(chance.expovariate(0.1)))
 
 
-def _flip(data: bytes, chance: Random) -> bytes:
+def _flip_bit(data: bytes, chance: Random) -> bytes:
     if not data:
         return b"\x01"
     at = chance.randrange(len(data))
     return data[:at] + bytes([data[at] ^ (1 << chance.randrange(8))]) + data[at + 1 :]
 
 
-def _overwrite(data: bytes, chance: Random) -> bytes:
+def _overwrite_bytes(data: bytes, chance: Random) -> bytes:
     at = chance.randrange(len(data) + 1)
     put = chance.choice((bytes([chance.randrange(256)]), b"\x00", b"\xff", b"\xff\xff\xff\xff", *_VARINTS))
     return data[:at] + put + data[at + len(put) :]
 
 
-def _insert(data: bytes, chance: Random) -> bytes:
+def _insert_bytes(data: bytes, chance: Random) -> bytes:
     at = chance.randrange(len(data) + 1)
     return data[:at] + chance.choice((random_bytes(chance, 16), *_VARINTS)) + data[at:]
 
 
-def _delete(data: bytes, chance: Random) -> bytes:
-    first, last = _place(data, chance)
+def _delete_span(data: bytes, chance: Random) -> bytes:
+    first, last = _random_span(data, chance)
     return data[:first] + data[last:]
 
 
-def _repeat(data: bytes, chance: Random) -> bytes:
-    first, last = _place(data, chance)
+def _repeat_span(data: bytes, chance: Random) -> bytes:
+    first, last = _random_span(data, chance)
     times = chance.choice((2, 2, 2, 10, 1000))
     return data[:last] + data[first:last] * times + data[last:]
 
 
-def _move(data: bytes, chance: Random) -> bytes:
-    first, last = _place(data, chance)
+def _move_span(data: bytes, chance: Random) -> bytes:
+    first, last = _random_span(data, chance)
     rest, at = data[:first] + data[last:], chance.randrange(len(data) + 1)
     return rest[:at] + data[first:last] + rest[at:]
 
 
-def _cut(data: bytes, chance: Random) -> bytes:
+def _cut_end(data: bytes, chance: Random) -> bytes:
     return data[: chance.randrange(len(data) + 1)]
 
 
-_BYTE_CHANGES: Final = (_flip, _flip, _overwrite, _overwrite, _insert, _delete, _repeat, _move, _cut)
+_BYTE_CHANGES: Final = (
+    _flip_bit,
+    _flip_bit,
+    _overwrite_bytes,
+    _overwrite_bytes,
+    _insert_bytes,
+    _delete_span,
+    _repeat_span,
+    _move_span,
+    _cut_end,
+)
 
 
 # ── JSON ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -118,12 +128,12 @@ def mutated_json(tree: Any, chance: Random) -> str:
 
 
 def mutated_tree(tree: Any, chance: Random) -> Any:
-    for _ in range(_few(chance)):
+    for _ in range(_small_count(chance)):
         text = json.dumps(tree)
         if len(text) > BYTES_MAX:
             break
         tree = json.loads(text)  # So no two places share an object, and a grown value grows only once.
-        places = list(_places(tree))
+        places = list(_places_in_tree(tree))
         if not places:
             return copy.deepcopy(chance.choice(ODD_VALUES))
         holder, key = chance.choice(places)
@@ -131,7 +141,7 @@ def mutated_tree(tree: Any, chance: Random) -> Any:
     return tree
 
 
-def _places(tree: Any) -> Any:
+def _places_in_tree(tree: Any) -> Any:
     waiting = [tree]
     while waiting:
         holder = waiting.pop()
@@ -142,24 +152,24 @@ def _places(tree: Any) -> Any:
                 waiting.append(value)
 
 
-def _put_odd(holder: Any, key: Any, chance: Random, _: Any) -> None:
+def _put_odd_value(holder: Any, key: Any, chance: Random, _: Any) -> None:
     holder[key] = copy.deepcopy(chance.choice(ODD_VALUES))  # A copy, so that inputs do not change each other.
 
 
-def _drop(holder: Any, key: Any, _: Random, __: Any) -> None:
+def _drop_entry(holder: Any, key: Any, _: Random, __: Any) -> None:
     if isinstance(holder, dict):
         holder.pop(key, None)
     elif key < len(holder):
         del holder[key]
 
 
-def _rename(holder: Any, key: Any, chance: Random, places: Any) -> None:
+def _rename_key(holder: Any, key: Any, chance: Random, places: Any) -> None:
     names = [name for _, name in places if isinstance(name, str)] + list(ODD_TEXTS)
     if isinstance(holder, dict) and key in holder:
         holder[chance.choice(names)] = holder.pop(key)
 
 
-def _put_other(holder: Any, key: Any, chance: Random, places: Any) -> None:
+def _put_other_value(holder: Any, key: Any, chance: Random, places: Any) -> None:
     """Puts in a value from another place of the tree, whose kind is valid there."""
     other, name = chance.choice(places)
     with_value = other.get(name) if isinstance(other, dict) else (other[name] if name < len(other) else None)
@@ -167,7 +177,7 @@ def _put_other(holder: Any, key: Any, chance: Random, places: Any) -> None:
         holder[key] = json.loads(json.dumps(with_value))
 
 
-def _grow(holder: Any, key: Any, chance: Random, _: Any) -> None:
+def _grow_value(holder: Any, key: Any, chance: Random, _: Any) -> None:
     """Puts in a list or an object with many entries."""
     value = holder.get(key) if isinstance(holder, dict) else (holder[key] if key < len(holder) else None)
     times = chance.choice((2, 3, 70, 1_500))
@@ -182,7 +192,16 @@ def _grow(holder: Any, key: Any, chance: Random, _: Any) -> None:
         holder[key] = value * times
 
 
-_TREE_CHANGES: Final = (_put_odd, _put_odd, _put_odd, _drop, _rename, _put_other, _put_other, _grow)
+_TREE_CHANGES: Final = (
+    _put_odd_value,
+    _put_odd_value,
+    _put_odd_value,
+    _drop_entry,
+    _rename_key,
+    _put_other_value,
+    _put_other_value,
+    _grow_value,
+)
 
 
 # ── Protobuf ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -198,7 +217,7 @@ _INTEGERS: Final = {
 
 def mutated_message(message: Message, chance: Random) -> bytes:
     """Returns the message with one to a few changed fields, as bytes. Sometimes mutates the bytes, too. Modifies it."""
-    for _ in range(_few(chance)):
+    for _ in range(_small_count(chance)):
         if message.ByteSize() < BYTES_MAX:
             _change_message(message, chance)
     data = message.SerializeToString()
@@ -211,7 +230,7 @@ def _change_message(message: Message, chance: Random) -> None:
         return
     field = chance.choice(fields)
     if field.is_repeated:
-        _change_repeated(message, field, chance)
+        _change_repeated_field(message, field, chance)
     elif field.message_type is not None:
         if chance.random() < 0.2:
             message.ClearField(field.name)
@@ -220,10 +239,10 @@ def _change_message(message: Message, chance: Random) -> None:
             inner.SetInParent()
             _change_message(inner, chance)
     else:
-        setattr(message, field.name, _scalar(field, chance, getattr(message, field.name)))
+        setattr(message, field.name, _odd_scalar(field, chance, getattr(message, field.name)))
 
 
-def _change_repeated(message: Message, field: Any, chance: Random) -> None:
+def _change_repeated_field(message: Message, field: Any, chance: Random) -> None:
     repeated = getattr(message, field.name)
     how = chance.random()
     if how < 0.2 and len(repeated):
@@ -237,11 +256,11 @@ def _change_repeated(message: Message, field: Any, chance: Random) -> None:
                 repeated.add().CopyFrom(one)  # `extend` with messages sometimes ends the process.
         _change_message(repeated[chance.randrange(len(repeated))], chance)
     else:
-        one, times = _scalar(field, chance, None), chance.choice((1, 1, 1, 1, 2, 100, 3_000))
+        one, times = _odd_scalar(field, chance, None), chance.choice((1, 1, 1, 1, 2, 100, 3_000))
         repeated.extend([one] * min(times, 1 + BYTES_MAX // (len(one) if isinstance(one, str | bytes) and one else 8)))
 
 
-def _scalar(field: Any, chance: Random, known: Any) -> Any:
+def _odd_scalar(field: Any, chance: Random, known: Any) -> Any:
     kind = field.cpp_type
     if kind in _INTEGERS:
         least, most = _INTEGERS[kind]
@@ -256,6 +275,6 @@ def _scalar(field: Any, chance: Random, known: Any) -> Any:
     return chance.choice(ODD_TEXTS) if chance.random() < 0.9 else chance.choice(ODD_TEXTS) * 500
 
 
-def _few(chance: Random) -> int:
+def _small_count(chance: Random) -> int:
     """Returns a small number: 1 most often, seldom more than 4."""
     return 1 + min(7, int(chance.expovariate(1.2)))

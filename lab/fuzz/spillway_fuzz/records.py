@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import zstandard
 
-from hpa.core.stored import UnreadableState, read_stored
+from hpa.core.stored import UnreadableState, read_stored_state
 from planner.core.placement.replaying import NotReplayable, read_division, replay_division
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS, address_of_event
 from spillway.columns import columns_of, rows_of
@@ -26,8 +26,8 @@ from spillway.packed import NotPacked, pack_text, unpack_text
 from spillway.v1 import events_pb2
 from spillway.wire import TYPE_PREFIX, UnreadableMessage, decode_event, event_type, unpack_columns
 from spillway_fuzz.mutation import mutated_bytes, mutated_message, random_bytes
-from spillway_fuzz.target import Input, Target, refusing
-from spillway_fuzz.values import divisions, packed_columns, stored_states, written
+from spillway_fuzz.target import Input, Target, acceptance_check
+from spillway_fuzz.values import random_division, random_encodable_event, random_packed_columns, random_stored_state
 
 FLEET: Final = "fuzz-1a2b3c4d"
 TYPES: Final = tuple(TYPE_PREFIX + kind.__name__ for kind in EVENT_TYPES)
@@ -42,31 +42,37 @@ LARGE: Final = frozenset(
 
 def targets() -> list[Target]:
     records = [
-        Target(f"record {kind.__name__}", partial(_record, kind), _read, share=6 if kind in LARGE else 20)
+        Target(
+            f"record {kind.__name__}", partial(_mutated_record, kind), _read_record, share=6 if kind in LARGE else 20
+        )
         for kind in EVENT_TYPES
     ]
     return [
         *records,
-        Target("tombstones", _tombstone, _read, share=15),
-        Target("columns", _columns, refusing(_read_columns, UnreadableMessage), share=50),
-        Target("packed text", _packed, refusing(unpack_text, NotPacked), share=60),
-        Target("hpa's stored state", _stored, refusing(read_stored, UnreadableState), share=70),
-        Target("recorded division", _division, refusing(_replay, NotReplayable), share=15),
+        Target("tombstones", _random_tombstone, _read_record, share=15),
+        Target("columns", _mutated_columns, acceptance_check(_read_columns, UnreadableMessage), share=50),
+        Target("packed text", _mutated_packed_text, acceptance_check(unpack_text, NotPacked), share=60),
+        Target(
+            "hpa's stored state", _mutated_stored_state, acceptance_check(read_stored_state, UnreadableState), share=70
+        ),
+        Target(
+            "recorded division", _mutated_division, acceptance_check(_replay_recorded_division, NotReplayable), share=15
+        ),
     ]
 
 
 # ── Records ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _record(kind: type, chance: Random) -> Input:
+def _mutated_record(kind: type, chance: Random) -> Input:
     """(topic, key, ce_type, fleet, value)."""
-    event, value, address = written(kind, chance)
+    event, value, address = random_encodable_event(kind, chance)
     how, topic, name, fleet = chance.random(), address.topic.name, event_type(event).encode(), FLEET.encode()
     if how < 0.35:
         value = mutated_bytes(value, chance)
     elif how < 0.75:
         value = mutated_message(getattr(events_pb2, kind.__name__).FromString(value), chance)
-    key = _key_of(topic, name.decode(), value) or address.key.encode()
+    key = _key_for_value(topic, name.decode(), value) or address.key.encode()
     if 0.75 < how < 0.8:
         key = mutated_bytes(key, chance)
     elif 0.8 < how < 0.84:
@@ -82,17 +88,17 @@ def _record(kind: type, chance: Random) -> Input:
     return topic, key, name, fleet, value
 
 
-def forged(kind: type, fleet: str, chance: Random) -> tuple[bytes, list[tuple[str, bytes]], bytes | None]:
+def forged_record(kind: type, fleet: str, chance: Random) -> tuple[bytes, list[tuple[str, bytes]], bytes | None]:
     """Key, headers and value of a record as somebody writes it to this fleet's log, on the topic of its kind."""
     if chance.random() < 0.05:
-        _, key, name, of, _ = _tombstone(chance)
+        _, key, name, of, _ = _random_tombstone(chance)
         value = None
     else:
-        _, key, name, of, value = _record(kind, chance)
+        _, key, name, of, value = _mutated_record(kind, chance)
     return key, [("fleet", fleet.encode() if of == FLEET.encode() else of), ("ce_type", name)], value
 
 
-def _key_of(topic: str, name: str, value: bytes) -> bytes:
+def _key_for_value(topic: str, name: str, value: bytes) -> bytes:
     """Under which it would be believed; empty where it is unreadable."""
     try:
         return address_of_event(decode_event(topic, name, value)).key.encode()
@@ -100,14 +106,14 @@ def _key_of(topic: str, name: str, value: bytes) -> bytes:
         return b""
 
 
-def _tombstone(chance: Random) -> Input:
+def _random_tombstone(chance: Random) -> Input:
     topic = chance.choice(TOPICS).name
-    _, _, address = written(chance.choice(EVENTS_BY_TOPIC[topic]), chance)
+    _, _, address = random_encodable_event(chance.choice(EVENTS_BY_TOPIC[topic]), chance)
     key = address.key.encode() if chance.random() < 0.3 else mutated_bytes(address.key.encode(), chance)
     return topic, key, b"", FLEET.encode(), None
 
 
-def _read(given: Input) -> bool:
+def _read_record(given: Input) -> bool:
     """As every reader does; what is set aside can be written as a dead letter."""
     topic, key, name, fleet, value = given
     reading = LetterReading(FLEET, "fuzz", 10)
@@ -121,17 +127,17 @@ def _read(given: Input) -> bool:
 # ── What is packed inside them ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _columns(chance: Random) -> Input:
-    data, how = packed_columns(chance), chance.random()
+def _mutated_columns(chance: Random) -> Input:
+    data, how = random_packed_columns(chance), chance.random()
     if how < 0.3 or not data:
         return mutated_bytes(data, chance)
     if how > 0.995:
-        return bomb(chance)
+        return decompression_bomb(chance)
     message = events_pb2.NodeColumns.FromString(zstandard.decompress(data))
     return zstandard.compress(mutated_message(message, chance))
 
 
-def bomb(chance: Random) -> bytes:
+def decompression_bomb(chance: Random) -> bytes:
     """A frame that is far larger unpacked, or says so; with and without its size in the header."""
     if chance.random() < 0.5:
         small = bytearray(zstandard.compress(bytes(300)))
@@ -149,23 +155,23 @@ def _read_columns(data: bytes) -> None:
     columns_of(rows_of(columns))
 
 
-def _packed(chance: Random) -> Input:
+def _mutated_packed_text(chance: Random) -> Input:
     if chance.random() < 0.005:
-        return bomb(chance)
+        return decompression_bomb(chance)
     return mutated_bytes(pack_text(random_bytes(chance, 2_000)), chance)
 
 
-def _stored(chance: Random) -> Input:
-    data = stored_states(chance)
+def _mutated_stored_state(chance: Random) -> Input:
+    data = random_stored_state(chance)
     return mutated_bytes(data, chance) if chance.random() < 0.2 else data
 
 
-def _division(chance: Random) -> Input:
-    data = divisions(chance)
+def _mutated_division(chance: Random) -> Input:
+    data = random_division(chance)
     return mutated_bytes(data, chance) if chance.random() < 0.1 else data
 
 
-def _replay(data: bytes) -> Any:
+def _replay_recorded_division(data: bytes) -> Any:
     place = ("shop", "web", Generation(1, 1), 5, "Apply", 4, 0)
     record = DecisionRecorded(*place, inputs=(), positions=(), settings="", code_version="1", division=data)
     read_division(record)

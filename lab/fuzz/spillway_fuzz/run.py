@@ -16,8 +16,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Final
 
-from spillway_fuzz.target import Target, chance_of, shared_out
-from spillway_fuzz.work import PLACE_BYTES, Found, Slice, attempt, bound_memory
+from spillway_fuzz.target import Target, inputs_by_target, random_for_input
+from spillway_fuzz.work import PLACE_BYTES, Found, Slice, limit_process_memory, try_input
 
 ROOT: Final = Path(__file__).parents[3]
 EVERYTHING: Final = "spillway_fuzz.everything"
@@ -29,22 +29,22 @@ LOOK_SECONDS: Final = 0.2
 
 
 def main() -> int:
-    options = _options()
-    bound_memory()  # This process makes failed inputs again.
+    options = _parse_options()
+    limit_process_memory()  # This process makes failed inputs again.
     targets = {target.name: target for target in import_module(options.targets).targets()}
     chosen = [target for target in targets.values() if options.only in target.name]
     if options.kept:
-        return _again(targets, options.kept)
+        return _rerun_kept_inputs(targets, options.kept)
     if options.replay is not None:
-        return _replay(targets[options.only], options)
-    slices = _slices(chosen, options.inputs, options.jobs)
-    found = Run(options, slices).done()
-    _save(found, targets, options)
-    _tell(found, options)
+        return _replay_input(targets[options.only], options)
+    slices = _slices_of_processes(chosen, options.inputs, options.jobs)
+    found = Run(options, slices).run_all_slices()
+    _save_failed_inputs(found, targets, options)
+    _print_results(found, options)
     return 1 if any(one.defects for one in found.values()) else 0
 
 
-def _options() -> argparse.Namespace:
+def _parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("--inputs", type=int, default=1_000_000, help="of all targets together")
     parser.add_argument("--seed", type=int, default=1)
@@ -58,11 +58,11 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _slices(targets: Sequence[Target], inputs: int, jobs: int) -> list[list[Slice]]:
+def _slices_of_processes(targets: Sequence[Target], inputs: int, jobs: int) -> list[list[Slice]]:
     """Returns the slices of each process: at most SLICE_INPUTS_MAX inputs of one target in a row, each input once."""
     found = [
         Slice(name, first, min(SLICE_INPUTS_MAX, count - first))
-        for name, count in shared_out(targets, inputs).items()
+        for name, count in inputs_by_target(targets, inputs).items()
         for first in range(0, count, SLICE_INPUTS_MAX)
     ]
     return [found[index::jobs] for index in range(jobs)]
@@ -80,11 +80,11 @@ class Run:
         self._broken = ""
         """Why a process ended before its first input; then there is no result."""
 
-    def done(self) -> dict[str, Found]:
+    def run_all_slices(self) -> dict[str, Found]:
         """Returns the results by target, in the order of the targets' first slices."""
         self._options.out.mkdir(parents=True, exist_ok=True)
         threads = [
-            threading.Thread(target=self._work, args=(index, one), daemon=True)
+            threading.Thread(target=self._run_processes, args=(index, one), daemon=True)
             for index, one in enumerate(self._slices)
         ]
         for thread in threads:
@@ -94,32 +94,32 @@ class Run:
             time.sleep(LOOK_SECONDS)
             while not self._lines.empty():
                 one = self._lines.get()
-                self._found.setdefault(one.target, Found(one.target)).add(one)
+                self._found.setdefault(one.target, Found(one.target)).add_results(one)
             if time.monotonic() - said > 10:
                 said = time.monotonic()
-                self._progress(said - started)
+                self._print_progress(said - started)
         if self._broken:
             sys.exit(f"fuzz: {self._broken}")
         return self._found
 
-    def _progress(self, seconds: float) -> None:
-        inputs = sum(one.inputs for one in self._found.values())
+    def _print_progress(self, seconds: float) -> None:
+        inputs = sum(one.input_count for one in self._found.values())
         defects = sum(one.defects for one in self._found.values())
         print(
             f"{seconds:6.0f} s  {inputs:>9,} of {self._inputs:,} inputs  {defects} defects", file=sys.stderr, flush=True
         )
 
-    def _work(self, index: int, slices: list[Slice]) -> None:
+    def _run_processes(self, index: int, slices: list[Slice]) -> None:
         """Runs one process after the other until all slices are done."""
         file = self._options.out / f"number-{os.getpid()}-{index}"
         try:
             while slices:
                 file.write_bytes(bytes(PLACE_BYTES))
-                slices = self._process(file, slices)
+                slices = self._run_process(file, slices)
         finally:
             file.unlink(missing_ok=True)
 
-    def _process(self, file: Path, slices: list[Slice]) -> list[Slice]:
+    def _run_process(self, file: Path, slices: list[Slice]) -> list[Slice]:
         """Runs one process. Returns the slices that are left after its end."""
         options, done = self._options, 0
         command = [sys.executable, "-m", "spillway_fuzz.work", options.targets, str(options.seed), str(file)]
@@ -132,8 +132,8 @@ class Run:
             process.stdin.write(json.dumps([[one.target, one.first, one.count] for one in slices]))
             process.stdin.close()
             words: list[str] = []
-            listening = threading.Thread(target=_collect, args=(process.stderr, words), daemon=True)
-            watching = threading.Thread(target=self._watch, args=(process, file), daemon=True)
+            listening = threading.Thread(target=_collect_stderr_lines, args=(process.stderr, words), daemon=True)
+            watching = threading.Thread(target=self._end_hanging_process, args=(process, file), daemon=True)
             listening.start()
             watching.start()
             for line in process.stdout:
@@ -144,9 +144,11 @@ class Run:
             listening.join()
         if process.returncode == 0:
             return []
-        return self._ended(file, slices, done, f"the process ended: {process.returncode}\n{''.join(words)[-6_000:]}")
+        return self._note_ended_process(
+            file, slices, done, f"the process ended: {process.returncode}\n{''.join(words)[-6_000:]}"
+        )
 
-    def _watch(self, process: "subprocess.Popen[str]", file: Path) -> None:
+    def _end_hanging_process(self, process: "subprocess.Popen[str]", file: Path) -> None:
         """Ends a process whose input does not change for too long. Its stack trace shows where it hangs."""
         seen, since = b"", time.monotonic()
         while process.poll() is None:
@@ -158,7 +160,7 @@ class Run:
                 process.send_signal(signal.SIGABRT)
                 since = time.monotonic()
 
-    def _ended(self, file: Path, slices: list[Slice], done: int, why: str) -> list[Slice]:
+    def _note_ended_process(self, file: Path, slices: list[Slice], done: int, why: str) -> list[Slice]:
         """Notes the running input as a defect. Returns the slices after it."""
         place = file.read_bytes()
         begun, index, number = (int.from_bytes(place[at : at + 8], "little") for at in (0, 8, 16))
@@ -174,7 +176,7 @@ class Run:
         return [*([rest] if rest.count else []), *slices[index + 1 :]]
 
 
-def _collect(stream: Iterable[str] | None, words: list[str]) -> None:
+def _collect_stderr_lines(stream: Iterable[str] | None, words: list[str]) -> None:
     for line in stream or ():
         words.append(line)
         del words[:-200]
@@ -183,66 +185,67 @@ def _collect(stream: Iterable[str] | None, words: list[str]) -> None:
 # ── What is told ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _save(found: dict[str, Found], targets: dict[str, Target], options: argparse.Namespace) -> None:
+def _save_failed_inputs(found: dict[str, Found], targets: dict[str, Target], options: argparse.Namespace) -> None:
     """Saves each failed input in the format of the regression corpus (found/), and all counts."""
     for one in found.values():
         for number, why in one.told:
             path = options.out / f"{slug(one.target)}-{options.seed}-{number}.txt"
-            _keep(targets[one.target], options.seed, number, path)
+            _save_input(targets[one.target], options.seed, number, path)
             print(f"\n{one.target}, input {number}: {why.rstrip()}")
             print(f"  kept in {path}")
             print(f"  again: make fuzz ONLY={one.target!r} SEED={options.seed} REPLAY={number}")
     counts = {
-        name: {"inputs": one.inputs, "accepted": one.accepted, "defects": one.defects} for name, one in found.items()
+        name: {"inputs": one.input_count, "accepted": one.accepted, "defects": one.defects}
+        for name, one in found.items()
     }
     (options.out / f"counts-{options.seed}.json").write_text(json.dumps(counts, indent=1))
 
 
-def _keep(target: Target, seed: int, number: int, path: Path) -> None:
+def _save_input(target: Target, seed: int, number: int, path: Path) -> None:
     """Saves an input by a process of its own, since making it may have ended the process before."""
     child = os.fork()
     if not child:
         try:
-            path.write_text(f"{target.name}\n{target.make(chance_of(seed, target.name, number))!r}\n")
+            path.write_text(f"{target.name}\n{target.make(random_for_input(seed, target.name, number))!r}\n")
         finally:
             os._exit(0)
     os.waitpid(child, 0)
 
 
-def _tell(found: dict[str, Found], options: argparse.Namespace) -> None:
+def _print_results(found: dict[str, Found], options: argparse.Namespace) -> None:
     print(f"\nseed {options.seed}")
     counts = f"{'inputs':>10} {'accepted':>9} {'refused':>9}"
     print(f"{'what is fuzzed':34} {counts} {'slowest':>10} {'grown':>8} defects")
     for one in found.values():
-        _row(one)
+        _print_row(one)
     total = Found("all")
     for one in found.values():
-        total.add(one)
-    _row(total)
+        total.add_results(one)
+    _print_row(total)
 
 
-def _row(one: Found) -> None:
+def _print_row(one: Found) -> None:
     slowest, grown = f"{one.slowest_seconds * 1000:.1f} ms", f"{one.grown_bytes / 2**20:.0f} MiB"
-    counts = f"{one.inputs:>10,} {one.accepted:>9,} {one.refused:>9,}"
+    counts = f"{one.input_count:>10,} {one.accepted:>9,} {one.refused:>9,}"
     print(f"{one.target:34} {counts} {slowest:>10} {grown:>8} {one.defects:>7}")
 
 
-def _replay(target: Target, options: argparse.Namespace) -> int:
-    given = target.make(chance_of(options.seed, target.name, options.replay))
+def _replay_input(target: Target, options: argparse.Namespace) -> int:
+    given = target.make(random_for_input(options.seed, target.name, options.replay))
     print(f"{given!r}"[:20_000])
-    accepted, trouble = attempt(target, given)
+    accepted, trouble = try_input(target, given)
     target.close()
     print(trouble or ("accepted" if accepted else "refused"))
     return 1 if trouble else 0
 
 
-def _again(targets: dict[str, Target], files: Sequence[Path]) -> int:
+def _rerun_kept_inputs(targets: dict[str, Target], files: Sequence[Path]) -> int:
     """Runs kept inputs again. Prints each one before its run, since it may end the process."""
     failed = 0
     for path in files:
         print(path.name, end=": ", flush=True)
-        name, given = read_kept(path)
-        accepted, trouble = attempt(targets[name], given)
+        name, given = read_kept_input(path)
+        accepted, trouble = try_input(targets[name], given)
         print(trouble or ("accepted" if accepted else "refused"), flush=True)
         failed += bool(trouble)
     for target in targets.values():
@@ -254,7 +257,7 @@ def slug(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
-def read_kept(path: Path) -> tuple[str, object]:
+def read_kept_input(path: Path) -> tuple[str, object]:
     """Returns target and input of a kept file."""
     name, given = path.read_text().split("\n", 1)
     return name, ast.literal_eval(given.strip())

@@ -15,14 +15,16 @@ DIVISION: Final[Tree] = json.loads((FILES / "division.json").read_text())
 """The recorded division of a workload over three clusters."""
 
 
-def _documents(name: str) -> tuple[Tree, ...]:
+def _read_yaml_documents(name: str) -> tuple[Tree, ...]:
     return tuple(yaml.safe_load_all((FILES / name).read_text()))
 
 
-WORKLOADS: Final = _documents("workloads.yaml")
-POLICIES: Final = _documents("policies.yaml")
+WORKLOADS: Final = _read_yaml_documents("workloads.yaml")
+POLICIES: Final = _read_yaml_documents("policies.yaml")
 """PlacementPolicies, and PropagationPolicies."""
-SCALERS: Final = _documents("scalers.yaml")
-OPERATORS: Final = dict(zip(("callers", "connections", "kubeconfig"), _documents("operators.yaml"), strict=True))
-OBJECTS: Final = _documents("objects.yaml")
+SCALERS: Final = _read_yaml_documents("scalers.yaml")
+OPERATORS: Final = dict(
+    zip(("callers", "connections", "kubeconfig"), _read_yaml_documents("operators.yaml"), strict=True)
+)
+OBJECTS: Final = _read_yaml_documents("objects.yaml")
 """As a member's API says them."""

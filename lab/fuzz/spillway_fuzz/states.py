@@ -50,7 +50,7 @@ from spillway_fuzz.mutation import mutated_bytes
 from spillway_fuzz.records import FLEET
 from spillway_fuzz.target import Input, Target
 from spillway_fuzz.values import CLUSTERS as NAMES
-from spillway_fuzz.values import written
+from spillway_fuzz.values import random_encodable_event
 from vk_bridge.core.log_state import LendingLogState
 
 Stream = tuple[tuple[str, str, str, bytes | None], ...]
@@ -62,38 +62,39 @@ RECORDS_MAX: Final = 12
 
 def targets() -> list[Target]:
     return [
-        Target(f"records to {service}", partial(_stream, topics), run, share=4) for service, topics, run in SERVICES
+        Target(f"records to {service}", partial(_random_records, topics), run, share=4)
+        for service, topics, run in SERVICES
     ]
 
 
-def _read_by(service: str) -> tuple[str, ...]:
+def _topics_read_by(service: str) -> tuple[str, ...]:
     return tuple(topic.name for topic in TOPICS if service in topic.readers and topic is not FLEET_TOPIC)
 
 
-def _stream(topics: tuple[str, ...], chance: Random) -> Input:
+def _random_records(topics: tuple[str, ...], chance: Random) -> Input:
     """Makes readable records. One in ten is a tombstone of any key."""
-    return tuple(_one(chance.choice(topics), chance) for _ in range(chance.randint(1, RECORDS_MAX)))
+    return tuple(_random_record(chance.choice(topics), chance) for _ in range(chance.randint(1, RECORDS_MAX)))
 
 
-def _one(topic: str, chance: Random) -> tuple[str, str, str, bytes | None]:
-    event, value, address = written(chance.choice(EVENTS_BY_TOPIC[topic]), chance)
+def _random_record(topic: str, chance: Random) -> tuple[str, str, str, bytes | None]:
+    event, value, address = random_encodable_event(chance.choice(EVENTS_BY_TOPIC[topic]), chance)
     if chance.random() < 0.1:
         key = address.key.encode()
         return topic, (mutated_bytes(key, chance) if chance.random() < 0.5 else key).decode(errors="replace"), "", None
     return topic, address.key, event_type(event), value
 
 
-def _records(given: Stream) -> list[Record]:
+def _readable_records(given: Stream) -> list[Record]:
     """Returns the records as a feed does, without unreadable ones."""
     reading = LetterReading(FLEET, "fuzz", 10_000)
     stored = [
-        StoredRecord(topic, 0, number + 100, key.encode(errors="replace"), value, _headers(kind))
+        StoredRecord(topic, 0, number + 100, key.encode(errors="replace"), value, _record_headers(kind))
         for number, (topic, key, kind, value) in enumerate(given)
     ]
     return list(reading.read_records(stored, 0.0))
 
 
-def _headers(kind: str) -> tuple[tuple[str, bytes], ...]:
+def _record_headers(kind: str) -> tuple[tuple[str, bytes], ...]:
     return (("fleet", FLEET.encode()), ("ce_type", kind.encode()))
 
 
@@ -106,7 +107,7 @@ _ROWS: Final = [
 _COLUMNS: Final = pack_columns(columns_of(_ROWS))
 
 
-def known() -> list[Event]:
+def events_of_known_clusters() -> list[Event]:
     """Returns the events of two clusters with nodes, at the present time."""
     events: list[Event] = []
     for name in NAMES[:2]:
@@ -118,17 +119,17 @@ def known() -> list[Event]:
     return events
 
 
-def _as_records(events: Iterable[Event]) -> list[Record]:
+def _records_of_events(events: Iterable[Event]) -> list[Record]:
     return [
         Record(address_of_event(event).topic.name, 0, number, address_of_event(event).key, event)
         for number, event in enumerate(events)
     ]
 
 
-BEFORE: Final = _as_records(known())
+BEFORE: Final = _records_of_events(events_of_known_clusters())
 
 
-def _taken(intake: Any, records: Iterable[Record], live: bool, *unfit: type[Exception]) -> int:
+def _apply_fit_records(intake: Any, records: Iterable[Record], live: bool, *unfit: type[Exception]) -> int:
     """Takes in the records. Returns how many were fit."""
     fit = 0
     for record in records:
@@ -143,39 +144,39 @@ def _taken(intake: Any, records: Iterable[Record], live: bool, *unfit: type[Exce
 # ── The services ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _planner(given: Stream) -> bool:
+def _feed_planner(given: Stream) -> bool:
     """Takes records into a planner's state, then exports the state, which reads all of it."""
     intake = PlannerIntake(PlannerState(PlannerRules()), lambda: NOW, lambda records, offsets: None)
     intake.caught_up_at = NOW
-    _taken(intake, BEFORE, True)
-    records = _records(given)
-    fit = _taken(intake, records, True, BadDeclaration, UnreadableMessage)
+    _apply_fit_records(intake, BEFORE, True)
+    records = _readable_records(given)
+    fit = _apply_fit_records(intake, records, True, BadDeclaration, UnreadableMessage)
     state = intake.state
     changed_keys(records)
     state.ages_ms(NOW)
     for workload in list(state.workloads.values()):
-        state.rooms_of_fleet(workload.shape, NOW, workload.key)
+        state.rooms_of_fleet(workload.replica_shape, NOW, workload.workload_key)
     for _ in export_state(state, NOW, NOW_MS, FLEET):
         pass
     return fit > 0
 
 
-def _hpa(given: Stream) -> bool:
+def _feed_hpa(given: Stream) -> bool:
     """Takes half of the records in as a standby, the others in the turn. Checks that the decisions can be written."""
     intake = HpaIntake(lambda partition_of: HpaState(HpaSettings().rules(), partition_of))
-    records, numbers = _records(given), iter(range(1, 1_000_000))
+    records, numbers = _readable_records(given), iter(range(1, 1_000_000))
     first = len(records) // 2
     intake.start_offsets({(WORKLOADS.name, 0): 0})
-    fit = _taken(intake, records[:first], False, BadPolicy, UnreadableState)
+    fit = _apply_fit_records(intake, records[:first], False, BadPolicy, UnreadableState)
     state = intake.state
     events = state.take_turn(lambda: Generation(9, next(numbers)), NOW_MS)
     heard: list[Any] = []
 
-    async def hear(more: Any, _: Any) -> None:
+    async def collect_heard_records(more: Any, _: Any) -> None:
         heard.extend(more)
 
-    intake.hear = hear
-    fit += _taken(intake, records[first:], True)
+    intake.hear = collect_heard_records
+    fit += _apply_fit_records(intake, records[first:], True)
     for one in intake._heard:
         events += state.decide_on_record(one, NOW_MS)
     events += [*state.make_due_decisions(NOW_MS + 60_000), *state.take_unwritten_states()]
@@ -184,33 +185,33 @@ def _hpa(given: Stream) -> bool:
     return fit > 0
 
 
-def _descheduler(given: Stream) -> bool:
+def _feed_descheduler(given: Stream) -> bool:
     intake = DeschedulerIntake(DeschedulerState(DeschedulerSettings().rules()))
-    _taken(intake, BEFORE, True)
-    return _taken(intake, _records(given), True, UnreadableMessage) > 0
+    _apply_fit_records(intake, BEFORE, True)
+    return _apply_fit_records(intake, _readable_records(given), True, UnreadableMessage) > 0
 
 
-def _no_cluster(joined: ClusterJoined) -> Any:
+def _raise_cluster_unreachable(joined: ClusterJoined) -> Any:
     raise ClusterUnreachable(joined.cluster, "connection", "there are none here")
 
 
-def _bus() -> LocalBus:
+def _new_local_bus() -> LocalBus:
     return LocalBus(LocalBroker(), FLEET, "fuzz")
 
 
-def _propagator(given: Stream) -> bool:
-    service = Propagator(_bus(), _no_cluster, PropagatorSettings(), "propagator-1")
-    return _told(service._apply_record, given) > 0
+def _feed_propagator(given: Stream) -> bool:
+    service = Propagator(_new_local_bus(), _raise_cluster_unreachable, PropagatorSettings(), "propagator-1")
+    return _apply_all_records(service._apply_record, given) > 0
 
 
-def _propagator_wants(given: Stream) -> bool:
+def _query_wanted_states(given: Stream) -> bool:
     """Reads all records, then asks for the wanted state of each place."""
-    desired, records = DesiredState(), _records(given)
+    desired, records = DesiredState(), _readable_records(given)
     for record in records:
         desired.apply_record(record.topic, record.key, record.event)
     for cluster in NAMES:
         list(desired.hindered_templates(cluster))
-        for place in (*desired.targets(cluster), Place(cluster, "shop", "web")):
+        for place in (*desired.targets_in_cluster(cluster), Place(cluster, "shop", "web")):
             desired.wanted_state(place)
             desired.wanted_template(place)
     desired.targets_of_obsolete_statuses()
@@ -218,23 +219,23 @@ def _propagator_wants(given: Stream) -> bool:
     return bool(records)
 
 
-def _snapshot(given: Stream) -> bool:
-    service = Snapshot(_bus(), _no_cluster, SnapshotSettings(), "snapshot-1")
+def _feed_snapshot(given: Stream) -> bool:
+    service = Snapshot(_new_local_bus(), _raise_cluster_unreachable, SnapshotSettings(), "snapshot-1")
     apply = {
         CLUSTERS.name: service._apply_cluster,
         SCALE_POLICIES.name: service._apply_policy,
-        CAPACITY_CHANGES.name: service._apply_change,
+        CAPACITY_CHANGES.name: service._note_change_epoch,
         **dict.fromkeys((CAPACITY.name, PENDING.name, PODS.name), service._apply_own_record),
     }
-    fit = _told(lambda record: apply[record.topic](record), given)
+    fit = _apply_all_records(lambda record: apply[record.topic](record), given)
     for cluster in list(service._book._seen):
         for key in [*service._book.foreign_keys(cluster, 2**62, {}), *service._book.keys_left_over(cluster)]:
             address_of_key(cluster, key)
     return fit > 0
 
 
-def _bridge(given: Stream) -> bool:
-    state, records = LendingLogState(), _records(given)
+def _feed_vk_bridge(given: Stream) -> bool:
+    state, records = LendingLogState(), _readable_records(given)
     for record in records:
         state.apply_tombstone(record.topic, record.key) if record.event is None else state.apply_event(record.event)
     for cluster in (*NAMES, *state.loans):
@@ -245,19 +246,19 @@ def _bridge(given: Stream) -> bool:
     return bool(records)
 
 
-def _told(apply: Callable[[Record], None], given: Stream) -> int:
-    records = _records(given)
+def _apply_all_records(apply: Callable[[Record], None], given: Stream) -> int:
+    records = _readable_records(given)
     for record in records:
         apply(record)
     return len(records)
 
 
 SERVICES: Final = (
-    ("planner", _read_by("planner"), _planner),
-    ("hpa", _read_by("hpa"), _hpa),
-    ("descheduler", _read_by("descheduler"), _descheduler),
-    ("propagator", _read_by("propagator"), _propagator),
-    ("propagator, what it wants", _read_by("propagator"), _propagator_wants),
-    ("snapshot", _read_by("snapshot"), _snapshot),
-    ("vk-bridge", _read_by("vk-bridge"), _bridge),
+    ("planner", _topics_read_by("planner"), _feed_planner),
+    ("hpa", _topics_read_by("hpa"), _feed_hpa),
+    ("descheduler", _topics_read_by("descheduler"), _feed_descheduler),
+    ("propagator", _topics_read_by("propagator"), _feed_propagator),
+    ("propagator, what it wants", _topics_read_by("propagator"), _query_wanted_states),
+    ("snapshot", _topics_read_by("snapshot"), _feed_snapshot),
+    ("vk-bridge", _topics_read_by("vk-bridge"), _feed_vk_bridge),
 )

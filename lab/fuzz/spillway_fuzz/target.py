@@ -22,25 +22,25 @@ class Target:
     close: Callable[[], None] = lambda: None
 
 
-def chance_of(seed: int, target: str, number: int) -> Random:
+def random_for_input(seed: int, target: str, number: int) -> Random:
     """By which the input of this number is made, whatever came before."""
     return Random(f"{seed}:{target}:{number}")
 
 
-def refusing(read: Callable[[Input], object], *refusals: type[Exception]) -> Callable[[Input], bool]:
+def acceptance_check(read: Callable[[Input], object], *refusals: type[Exception]) -> Callable[[Input], bool]:
     """A target's run: accepted where read returns, refused where it raises one of these."""
 
-    def run(given: Input) -> bool:
+    def is_accepted(given: Input) -> bool:
         try:
             read(given)
         except refusals:
             return False
         return True
 
-    return run
+    return is_accepted
 
 
-def shared_out(targets: Sequence[Target], inputs: int) -> dict[str, int]:
+def inputs_by_target(targets: Sequence[Target], inputs: int) -> dict[str, int]:
     """Inputs by target, at least one each, by their shares."""
     shares = sum(target.share for target in targets)
     return {target.name: max(1, inputs * target.share // shares) for target in targets}

@@ -9,7 +9,7 @@ from functools import cache
 from random import Random
 from typing import Any, Final
 
-from hpa.core.stored import NOTHING_STORED, stored_bytes
+from hpa.core.stored import NOTHING_STORED, stored_state_bytes
 from spillway.addresses import EVENTS_BY_TOPIC, RecordAddress, address_of_event
 from spillway.columns import columns_of
 from spillway.events import Event
@@ -59,14 +59,14 @@ class Unmakeable(Exception):
     """No event of this type could be written with what chance gave."""
 
 
-def event_of(kind: type, chance: Random) -> Event:
-    return typing.cast(Event, _made(kind, "", chance, 0))
+def random_event(kind: type, chance: Random) -> Event:
+    return typing.cast(Event, _random_value(kind, "", chance, 0))
 
 
-def written(kind: type, chance: Random) -> tuple[Event, bytes, RecordAddress]:
+def random_encodable_event(kind: type, chance: Random) -> tuple[Event, bytes, RecordAddress]:
     """An event that can be written, its bytes, and where it belongs."""
     for _ in range(50):
-        event = event_of(kind, chance)
+        event = random_event(kind, chance)
         try:
             return event, encode_event(event), address_of_event(event)
         except (ValueError, TypeError, OverflowError, KeyError):  # A number that is too large; a service without turns.
@@ -74,63 +74,69 @@ def written(kind: type, chance: Random) -> tuple[Event, bytes, RecordAddress]:
     raise Unmakeable(kind.__name__)
 
 
-def _made(hint: Any, name: str, chance: Random, depth: int) -> Any:
+def _random_value(hint: Any, name: str, chance: Random, depth: int) -> Any:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         inner = next(part for part in arguments if part is not type(None))
-        return _made(inner, name, chance, depth) if chance.random() < 0.5 else None
+        return _random_value(inner, name, chance, depth) if chance.random() < 0.5 else None
     if origin is tuple and arguments[-1] is Ellipsis:
         most = 3 if depth < 3 else 1
-        return tuple(_made(arguments[0], name, chance, depth + 1) for _ in range(chance.randint(0, most)))
+        return tuple(_random_value(arguments[0], name, chance, depth + 1) for _ in range(chance.randint(0, most)))
     if origin is tuple:
-        return tuple(_made(inner, where, chance, depth) for inner, where in zip(arguments, ("first", ""), strict=True))
+        return tuple(
+            _random_value(inner, where, chance, depth) for inner, where in zip(arguments, ("first", ""), strict=True)
+        )
     if hint is Generation:
-        return Generation(_number(chance), _number(chance))
+        return Generation(_random_number(chance), _random_number(chance))
     if dataclasses.is_dataclass(hint):
-        hints = _hints(typing.cast(Any, hint))
-        return typing.cast(Any, hint)(**{key: _made(inner, key, chance, depth + 1) for key, inner in hints.items()})
+        hints = _type_hint_by_field(typing.cast(Any, hint))
+        return typing.cast(Any, hint)(
+            **{key: _random_value(inner, key, chance, depth + 1) for key, inner in hints.items()}
+        )
     return _SCALARS[hint](name, chance)
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
+def _type_hint_by_field(kind: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
 
 
-def _number(chance: Random) -> int:
+def _random_number(chance: Random) -> int:
     if chance.random() < 0.9:
         return chance.randint(0, 4)
     return int(chance.choice([number for number in ODD_NUMBERS if isinstance(number, int) and abs(number) <= 2**63]))
 
 
-def _text(name: str, chance: Random) -> str:
+def _random_text(name: str, chance: Random) -> str:
     return chance.choice(LIKELY.get(name, CLUSTERS) if chance.random() < 0.93 else ODD_TEXTS)
 
 
-def _float(_: str, chance: Random) -> float:
+def _random_float(_: str, chance: Random) -> float:
     return chance.choice((0.0, 0.1, 1.5, -1.0, 1e308, float("inf"), float("nan")))
 
 
-def _bytes(name: str, chance: Random) -> bytes:
-    data = _BYTES.get(name, _any_bytes)(chance)
+def _random_field_bytes(name: str, chance: Random) -> bytes:
+    data = _BYTES.get(name, _short_random_bytes)(chance)
     return mutated_bytes(data, chance) if chance.random() < 0.1 else data
 
 
-def _manifest(chance: Random) -> bytes:
+def _random_manifest(chance: Random) -> bytes:
     tree = chance.choice((*samples.WORKLOADS, *samples.SCALERS))
     return mutated_json(tree, chance).encode(errors="replace") if chance.random() < 0.4 else json.dumps(tree).encode()
 
 
-def _any_bytes(chance: Random) -> bytes:
+def _short_random_bytes(chance: Random) -> bytes:
     return chance.randbytes(chance.randint(0, 20))
 
 
-def packed_columns(chance: Random) -> bytes:
-    return pack_columns(columns_of([_row(name, chance) for name in ("n1", "n2", "n3")[: chance.randint(0, 3)]]))
+def random_packed_columns(chance: Random) -> bytes:
+    return pack_columns(
+        columns_of([_random_node_row(name, chance) for name in ("n1", "n2", "n3")[: chance.randint(0, 3)]])
+    )
 
 
-def _row(name: str, chance: Random) -> NodeRow:
+def _random_node_row(name: str, chance: Random) -> NodeRow:
     labels = {"kubernetes.io/hostname": name, "zone": chance.choice("abc")}
     return NodeRow(
         name=name,
@@ -145,29 +151,29 @@ def _row(name: str, chance: Random) -> NodeRow:
     )
 
 
-def stored_states(chance: Random) -> bytes:
+def random_stored_state(chance: Random) -> bytes:
     """As hpa writes them; mutated as JSON before they are packed."""
     if chance.random() < 0.5:
-        return stored_bytes(NOTHING_STORED)
+        return stored_state_bytes(NOTHING_STORED)
     return pack_text(mutated_json(samples.STORED, chance).encode(errors="replace"))
 
 
-def divisions(chance: Random) -> bytes:
+def random_division(chance: Random) -> bytes:
     return pack_text(mutated_json(samples.DIVISION, chance).encode(errors="replace"))
 
 
 _SCALARS: Final[dict[Any, Callable[[str, Random], Any]]] = {
-    str: _text,
-    int: lambda _, chance: _number(chance),
+    str: _random_text,
+    int: lambda _, chance: _random_number(chance),
     bool: lambda _, chance: chance.random() < 0.3,
-    float: _float,
-    bytes: _bytes,
+    float: _random_float,
+    bytes: _random_field_bytes,
 }
 _BYTES: Final = {
-    "manifest": _manifest,
-    "pod": _manifest,
-    "dependencies": _manifest,
-    "columns": packed_columns,
-    "state": stored_states,
-    "division": divisions,
+    "manifest": _random_manifest,
+    "pod": _random_manifest,
+    "dependencies": _random_manifest,
+    "columns": random_packed_columns,
+    "state": random_stored_state,
+    "division": random_division,
 }

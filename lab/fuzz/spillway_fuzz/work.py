@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from spillway_fuzz.target import Input, Target, chance_of
+from spillway_fuzz.target import Input, Target, random_for_input
 
 INPUT_CPU_SECONDS_MAX: Final = 5.0
 """Of one input; what takes longer is a defect."""
@@ -53,10 +53,10 @@ class Found:
     told: list[tuple[int, str]] = field(default_factory=list)
 
     @property
-    def inputs(self) -> int:
+    def input_count(self) -> int:
         return self.accepted + self.refused + self.defects
 
-    def add(self, other: "Found") -> None:
+    def add_results(self, other: "Found") -> None:
         self.accepted += other.accepted
         self.refused += other.refused
         self.defects += other.defects
@@ -74,16 +74,16 @@ def main() -> int:
     with Path(file).open("r+b") as opened:
         place = mmap.mmap(opened.fileno(), PLACE_BYTES)
         targets = {target.name: target for target in import_module(module).targets()}
-        bound_memory()
+        limit_process_memory()
         for index, one in enumerate(slices):
-            found = _run(targets[one.target], int(seed), one, index, place)
+            found = _run_slice(targets[one.target], int(seed), one, index, place)
             print(json.dumps(asdict(found)), flush=True)
         for target in targets.values():
             target.close()
     return 0
 
 
-def attempt(target: Target, given: Input) -> tuple[bool, str]:
+def try_input(target: Target, given: Input) -> tuple[bool, str]:
     """Whether it was accepted; and the trace of what must not have been raised, empty when all is well."""
     try:
         return target.run(given), ""
@@ -93,12 +93,12 @@ def attempt(target: Target, given: Input) -> tuple[bool, str]:
         return False, traceback.format_exc(limit=-12)
 
 
-def peak_bytes() -> int:
+def peak_memory_bytes() -> int:
     """The most memory that this process ever had."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def bound_memory() -> None:
+def limit_process_memory() -> None:
     """Of this process, which is ended rather than others for want of memory."""
     sizes = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     bound = int(sizes["VmData"].split()[0]) * 1024 + PROCESS_BYTES_MAX
@@ -106,17 +106,17 @@ def bound_memory() -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (bound, most))
 
 
-def _run(target: Target, seed: int, one: Slice, index: int, place: Any) -> Found:
-    found, began = Found(one.target), peak_bytes()
+def _run_slice(target: Target, seed: int, one: Slice, index: int, place: Any) -> Found:
+    found, began = Found(one.target), peak_memory_bytes()
     for number in range(one.first, one.first + one.count):
         place[:] = b"".join(one.to_bytes(8, "little") for one in (1, index, number))
-        given = target.make(chance_of(seed, target.name, number))
-        peak, started = peak_bytes(), time.process_time()
-        accepted, trouble = attempt(target, given)
-        seconds, grown = time.process_time() - started, peak_bytes() - peak
+        given = target.make(random_for_input(seed, target.name, number))
+        peak, started = peak_memory_bytes(), time.process_time()
+        accepted, trouble = try_input(target, given)
+        seconds, grown = time.process_time() - started, peak_memory_bytes() - peak
         if seconds > found.slowest_seconds:
             found.slowest_seconds, found.slowest_number = seconds, number
-        trouble = trouble or _too_much(seconds, grown)
+        trouble = trouble or _exceeded_limit_text(seconds, grown)
         if trouble:
             found.defects += 1
             found.told += [(number, trouble)] if len(found.told) < DEFECTS_KEPT_MAX else []
@@ -124,11 +124,11 @@ def _run(target: Target, seed: int, one: Slice, index: int, place: Any) -> Found
             found.accepted += 1
         else:
             found.refused += 1
-    found.grown_bytes = peak_bytes() - began
+    found.grown_bytes = peak_memory_bytes() - began
     return found
 
 
-def _too_much(seconds: float, grown: int) -> str:
+def _exceeded_limit_text(seconds: float, grown: int) -> str:
     if seconds > INPUT_CPU_SECONDS_MAX:
         return f"it took {seconds:.1f} s of CPU: expected at most {INPUT_CPU_SECONDS_MAX:g}"
     if grown > INPUT_BYTES_MAX:

@@ -7,7 +7,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from .catalogue import Mutant
-from .places import marked, unplaced
+from .places import marked_text_by_file, mutants_outside_functions
 from .workbench import SeedRan, Workbench
 
 
@@ -19,58 +19,58 @@ class Baseline:
         self._pool, self._unmarked = pool, unmarked
 
     @property
-    def failing(self) -> list[int]:
+    def failing_seeds(self) -> list[int]:
         """They say nothing of a mutant, and are left out."""
         return [seed for seed in self._pool if self._ran[seed].failures or not self._ran[seed].ended]
 
-    def digest(self, seed: int) -> str:
+    def trace_digest_of(self, seed: int) -> str:
         return self._ran[seed].digest
 
-    def chosen(self, mutant: str, count: int) -> list[int]:
+    def choose_seeds(self, mutant: str, count: int) -> list[int]:
         """So many: first those that meet the mutant, the most often for what they cost before all others."""
-        usable = [seed for seed in self._pool if seed not in set(self.failing)]
-        return sorted(usable, key=lambda seed: -self._times(mutant, seed) / self._ran[seed].records)[:count]
+        usable = [seed for seed in self._pool if seed not in set(self.failing_seeds)]
+        return sorted(usable, key=lambda seed: -self._times_met(mutant, seed) / self._ran[seed].records)[:count]
 
-    def would_run(self, mutant: str, seed: int) -> bool:
+    def is_seed_useful(self, mutant: str, seed: int) -> bool:
         """Whether it is in the pool, holds without a mutant, and meets this one."""
-        return seed in self._pool and seed not in self.failing and self.meets(mutant, seed)
+        return seed in self._pool and seed not in self.failing_seeds and self.is_met_by_seed(mutant, seed)
 
-    def meets(self, mutant: str, seed: int) -> bool:
-        return self._times(mutant, seed) > 0
+    def is_met_by_seed(self, mutant: str, seed: int) -> bool:
+        return self._times_met(mutant, seed) > 0
 
-    def _times(self, mutant: str, seed: int) -> int:
+    def _times_met(self, mutant: str, seed: int) -> int:
         return 1 if mutant in self._unmarked else self._ran[seed].met.get(mutant, 0)
 
 
-def baseline(bench: Workbench, mutants: Sequence[Mutant], pool: Sequence[int], code: str, path: Path) -> Baseline:
+def run_baseline(bench: Workbench, mutants: Sequence[Mutant], pool: Sequence[int], code: str, path: Path) -> Baseline:
     """Runs those of the pool that are not known of this code, and writes a line as each ends.
 
     A mutant that is new since the first line was written has no marks: as far as is known, every seed meets it.
     """
-    marks, known = _known(path, code)
+    marks, known = _read_known_seeds(path, code)
     missing = [seed for seed in pool if seed not in known]
     if missing:
         print(f"without a mutant: {len(missing)} of {len(pool)} seeds", flush=True)
         path.parent.mkdir(exist_ok=True)
-        marks = marks or {one.id: _place(one) for one in mutants}
+        marks = marks or {one.id: _place_digest(one) for one in mutants}
         lines = [{"code": code, "marks": marks}, *map(asdict, known.values())]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        texts = marked([one for one in mutants if marks.get(one.id) == _place(one)], bench.tree)
-        with bench.marked(texts), path.open("a") as file:
-            for ran in bench.simulate(missing):
+        texts = marked_text_by_file([one for one in mutants if marks.get(one.id) == _place_digest(one)], bench.tree)
+        with bench.replace_files(texts), path.open("a") as file:
+            for ran in bench.simulate_seeds(missing):
                 known[ran.seed] = ran
                 file.write(json.dumps(asdict(ran)) + "\n")
                 file.flush()
-    new = {one.id for one in mutants if marks.get(one.id) != _place(one)}
-    unmarked = unplaced(mutants, bench.tree) | new
+    new = {one.id for one in mutants if marks.get(one.id) != _place_digest(one)}
+    unmarked = mutants_outside_functions(mutants, bench.tree) | new
     return Baseline(pool, [known[seed] for seed in pool], unmarked)
 
 
-def _place(mutant: Mutant) -> str:
+def _place_digest(mutant: Mutant) -> str:
     return sha256(f"{mutant.file}\0{mutant.old}\0{mutant.new}".encode()).hexdigest()[:12]
 
 
-def _known(path: Path, code: str) -> tuple[dict[str, str], dict[int, SeedRan]]:
+def _read_known_seeds(path: Path, code: str) -> tuple[dict[str, str], dict[int, SeedRan]]:
     """The places that were marked, and the seeds; a line that was cut off is none."""
     text = path.read_text() if path.exists() else ""
     lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

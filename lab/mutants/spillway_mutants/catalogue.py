@@ -44,23 +44,23 @@ class Mutant:
     seeds_cannot: str = ""
 
     @property
-    def digest(self) -> str:
+    def change_digest(self) -> str:
         """Another one where the change or its tests are others; not where only words about it are."""
         texts = (self.file, self.old, self.new, *self.tests)
         return sha256("\0".join(texts).encode()).hexdigest()[:12]
 
     @property
-    def package(self) -> str:
+    def source_folder(self) -> str:
         """The folder of sources that the file is in, as services/planner/src."""
         before, src, _ = self.file.partition("/src/")
         return before + src.rstrip("/")
 
     @property
-    def module(self) -> str:
+    def module_name(self) -> str:
         """As Python imports it."""
-        return self.file.removeprefix(f"{self.package}/").removesuffix(".py").replace("/", ".")
+        return self.file.removeprefix(f"{self.source_folder}/").removesuffix(".py").replace("/", ".")
 
-    def applied(self, root: Path) -> str:
+    def mutated_text(self, root: Path) -> str:
         """The whole file as the mutant has it. Raises Stale."""
         path = root / self.file
         if not path.is_file():
@@ -79,21 +79,21 @@ class Mutant:
         return changed
 
 
-def sentences(path: Path = SENTENCES) -> list[Sentence]:
+def read_sentences(path: Path = SENTENCES) -> list[Sentence]:
     """In the order of the file."""
     return [Sentence(**entry) for entry in tomllib.loads(path.read_text())["sentence"]]
 
 
-def mutants(folder: Path = MUTANTS) -> list[Mutant]:
+def read_mutants(folder: Path = MUTANTS) -> list[Mutant]:
     """Of all files of the folder, in the order of their names and then of each file."""
-    return [mutant for path in sorted(folder.glob("*.toml")) for mutant in _of_file(path)]
+    return [mutant for path in sorted(folder.glob("*.toml")) for mutant in _read_mutants_of_file(path)]
 
 
-def _of_file(path: Path) -> Iterator[Mutant]:
+def _read_mutants_of_file(path: Path) -> Iterator[Mutant]:
     for entry in tomllib.loads(path.read_text())["mutant"]:
         yield Mutant(**{**entry, "sentences": tuple(entry["sentences"]), "tests": tuple(entry["tests"])})
 
 
-def path_of(test: str) -> str:
+def path_of_test(test: str) -> str:
     """The file of a test, which may be named with its function."""
     return test.partition("::")[0]

@@ -19,7 +19,7 @@ def failed_tests(output: str) -> list[str]:
     return list(dict.fromkeys(_FAILED_TEST.findall(output)))
 
 
-def judged_by_tests(ran: Ran) -> tuple[str, str]:
+def judge_test_run(ran: Ran) -> tuple[str, str]:
     """Result, and the test that noticed it. Raises Unjudged."""
     if ran.code is None:
         return TIMEOUT, last_line(ran.output)
@@ -31,14 +31,14 @@ def judged_by_tests(ran: Ran) -> tuple[str, str]:
     raise Unjudged(f"pytest ended with {ran.code}: {last_line(ran.output)}")
 
 
-def judged_by_seed(ran: SeedRan) -> tuple[str, str] | None:
+def judge_seed_run(ran: SeedRan) -> tuple[str, str] | None:
     """Result, and what the seed noticed; None: nothing."""
     if ran.failures:
         return KILLED, f"seed {ran.seed}: {ran.failures[0][:100]}"
     return None if ran.ended else (TIMEOUT, f"seed {ran.seed}: it does not end")
 
 
-def kind_of(killer: str) -> str:
+def kind_of_test(killer: str) -> str:
     """Of what kind a test is: unit (properties among them), path, or contract."""
     for kind in ("path", "contract", "simulation"):
         if killer.startswith(f"tests/{kind}/"):
@@ -46,6 +46,6 @@ def kind_of(killer: str) -> str:
     return "unit" if killer else ""
 
 
-def is_final(result: str) -> bool:
+def is_final_result(result: str) -> bool:
     """Whether there is nothing more to be found out."""
     return result in (KILLED, TIMEOUT, SURVIVES, BROKEN)

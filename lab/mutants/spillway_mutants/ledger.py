@@ -44,7 +44,7 @@ class Row(NamedTuple):
     commit: str
 
     @property
-    def place(self) -> tuple[str, str]:
+    def mutant_and_stage(self) -> tuple[str, str]:
         return self.mutant, self.stage
 
 
@@ -52,7 +52,7 @@ Rows = Mapping[tuple[str, str], Row]
 HEAD: Final = "\t".join(Row._fields)
 
 
-def read(path: Path = LEDGER) -> dict[tuple[str, str], Row]:
+def read_rows(path: Path = LEDGER) -> dict[tuple[str, str], Row]:
     """By mutant and stage, the last line of each."""
     found: dict[tuple[str, str], Row] = {}
     text = path.read_text() if path.exists() else ""
@@ -60,11 +60,11 @@ def read(path: Path = LEDGER) -> dict[tuple[str, str], Row]:
         cells = line.rstrip("\n").split("\t")
         if line.endswith("\n") and len(cells) == len(Row._fields) and line.rstrip("\n") != HEAD:
             row = Row(*cells)
-            found[row.place] = row
+            found[row.mutant_and_stage] = row
     return found
 
 
-def append(row: Row, path: Path = LEDGER) -> None:
+def append_row(row: Row, path: Path = LEDGER) -> None:
     """On the disk when this returns. Several runs may write at the same time."""
     line = "\t".join(" ".join(cell.split()) for cell in row)
     with path.open("a+") as file:
@@ -77,12 +77,12 @@ def append(row: Row, path: Path = LEDGER) -> None:
         os.fsync(file.fileno())
 
 
-def tidy(known: Iterable[str], path: Path = LEDGER) -> None:
+def rewrite_sorted(known: Iterable[str], path: Path = LEDGER) -> None:
     """Written anew: the last line of each of the known mutants, sorted. All of it or nothing."""
     names = {name: number for number, name in enumerate(known)}
     with path.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        rows = [row for row in read(path).values() if row.mutant in names]
+        rows = [row for row in read_rows(path).values() if row.mutant in names]
         rows.sort(key=lambda row: (row.stage != TESTS, names[row.mutant]))
         text = "".join(f"{line}\n" for line in (HEAD, *("\t".join(row) for row in rows)))
         beside = path.with_suffix(".new")

@@ -16,7 +16,7 @@ from .catalogue import Mutant
 
 MET: Final = "_met_by_seed"
 ASKED: Final = "_asked_of_both"
-IMPORT: Final = f"from spillway_mutants.meeting import asked as {ASKED}, met as {MET}"
+IMPORT: Final = f"from spillway_mutants.meeting import evaluate_both as {ASKED}, count_meeting as {MET}"
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _NOT_ALONE = (ast.GeneratorExp, ast.Slice, ast.Starred, ast.FormattedValue, ast.Lambda)
 """Expressions that are no value by themselves, or whose values cannot be compared."""
@@ -25,7 +25,7 @@ _CHANGING = frozenset(("pop", "append", "add", "update", "setdefault", "next", "
 """Calls of these names have effects, so they must be made only once."""
 
 
-def marked(mutants: Sequence[Mutant], root: Path) -> dict[str, str]:
+def marked_text_by_file(mutants: Sequence[Mutant], root: Path) -> dict[str, str]:
     """Returns, by file, its text with a mark at each place inside a function that a mutant changes."""
     by_file = defaultdict[str, list[Mutant]](list)
     for mutant in mutants:
@@ -36,54 +36,54 @@ def marked(mutants: Sequence[Mutant], root: Path) -> dict[str, str]:
         tree = ast.parse(text)
         places, pairs = dict[str, ast.stmt](), dict[str, tuple[ast.expr, ast.expr]]()
         for mutant in here:
-            changed = mutant.applied(root)
-            place = place_of(tree, changed_lines(text, changed))
-            pair = differing(tree, ast.parse(changed))
+            changed = mutant.mutated_text(root)
+            place = statement_at_lines(tree, changed_line_range(text, changed))
+            pair = differing_expressions(tree, ast.parse(changed))
             if place is not None and pair is None:
                 places[mutant.id] = place
             elif place is not None and pair is not None:
                 pairs[mutant.id] = pair
-        texts[file] = _with_marks(tree, places, pairs)
+        texts[file] = _unparse_with_marks(tree, places, pairs)
     return texts
 
 
-def unplaced(mutants: Sequence[Mutant], root: Path) -> frozenset[str]:
+def mutants_outside_functions(mutants: Sequence[Mutant], root: Path) -> frozenset[str]:
     """Returns the mutants whose place is outside all functions. Every seed meets them."""
     found = set[str]()
     for mutant in mutants:
         text = (root / mutant.file).read_text()
-        if place_of(ast.parse(text), changed_lines(text, mutant.applied(root))) is None:
+        if statement_at_lines(ast.parse(text), changed_line_range(text, mutant.mutated_text(root))) is None:
             found.add(mutant.id)
     return frozenset(found)
 
 
-def differing(old: ast.AST, new: ast.AST) -> tuple[ast.expr, ast.expr] | None:
+def differing_expressions(old: ast.AST, new: ast.AST) -> tuple[ast.expr, ast.expr] | None:
     """Returns the smallest differing expression in both; None if there are several, or if it cannot be evaluated
     twice."""
     if type(old) is not type(new) or isinstance(old, (ast.JoinedStr, ast.pattern)):
         return None
     theirs, ours = list(ast.iter_child_nodes(old)), list(ast.iter_child_nodes(new))
     changed = [(a, b) for a, b in zip(theirs, ours, strict=False) if ast.dump(a) != ast.dump(b)]
-    if len(theirs) != len(ours) or len(changed) != 1 or not _same_else(old, new):
+    if len(theirs) != len(ours) or len(changed) != 1 or not _has_equal_fields(old, new):
         return None
     one, other = changed[0]
     if isinstance(old, ast.Call) and one is old.func:
         return None  # Two function objects are never equal, although their results may be.
-    found = differing(one, other)
+    found = differing_expressions(one, other)
     if found is None and isinstance(old, ast.Expr):
         return None  # A statement matters by its effect, not by its value.
-    if found is None and isinstance(one, ast.expr) and isinstance(other, ast.expr) and _may_be_asked(one, other):
+    if found is None and isinstance(one, ast.expr) and isinstance(other, ast.expr) and _may_evaluate_twice(one, other):
         return one, other
     return found
 
 
-def _same_else(old: ast.AST, new: ast.AST) -> bool:
+def _has_equal_fields(old: ast.AST, new: ast.AST) -> bool:
     """Returns whether their parts that are no nodes are equal: names, operators, constants."""
     pairs = zip(ast.iter_fields(old), ast.iter_fields(new), strict=True)
     return all(a == b for (_, a), (_, b) in pairs if not isinstance(a, (ast.AST, list)))
 
 
-def _may_be_asked(*both: ast.expr) -> bool:
+def _may_evaluate_twice(*both: ast.expr) -> bool:
     nodes = [node for one in both for node in ast.walk(one)]
     names = {node.func.attr for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
     names |= {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
@@ -96,7 +96,7 @@ def _may_be_asked(*both: ast.expr) -> bool:
     )
 
 
-def changed_lines(before: str, after: str) -> tuple[int, int]:
+def changed_line_range(before: str, after: str) -> tuple[int, int]:
     """Returns the first and last changed line, from 1 on; both neighbours if the change only adds lines."""
     old, new = before.splitlines(), after.splitlines()
     codes = [code for code in SequenceMatcher(None, old, new, autojunk=False).get_opcodes() if code[0] != "equal"]
@@ -104,19 +104,19 @@ def changed_lines(before: str, after: str) -> tuple[int, int]:
     return (first, last) if first <= last else (max(1, first - 1), min(len(old), first))
 
 
-def place_of(tree: ast.Module, lines: tuple[int, int]) -> ast.stmt | None:
+def statement_at_lines(tree: ast.Module, lines: tuple[int, int]) -> ast.stmt | None:
     """Returns the first of the fewest statements in a function that contain all these lines; None outside functions."""
     found: ast.stmt | None = None
     block: list[ast.stmt] = tree.body
     inside = False
     while block:
-        touched = [one for one in block if _begin(one) <= lines[1] and _end(one) >= lines[0]]
+        touched = [one for one in block if _first_line(one) <= lines[1] and _last_line(one) >= lines[0]]
         if not touched:
             return found
         found = touched[0] if inside else None
         if len(touched) > 1:
             return found
-        inner = next((one for one in _blocks(touched[0]) if _holds(one, lines)), [])
+        inner = next((one for one in _statement_blocks(touched[0]) if _contains_lines(one, lines)), [])
         inside = inside or (bool(inner) and isinstance(touched[0], _FUNCTIONS))
         if inner and found is None and inside:
             found = inner[0]
@@ -124,22 +124,22 @@ def place_of(tree: ast.Module, lines: tuple[int, int]) -> ast.stmt | None:
     return found
 
 
-def _with_marks(
+def _unparse_with_marks(
     tree: ast.Module, places: Mapping[str, ast.stmt], pairs: Mapping[str, tuple[ast.expr, ast.expr]]
 ) -> str:
     names = defaultdict[int, list[str]](list)
     for name, place in places.items():
         names[id(place)].append(name)
     for node in list(ast.walk(tree)):
-        for block in _blocks(node):
+        for block in _statement_blocks(node):
             for number in reversed(range(len(block))):
-                block[number:number] = [_statement(f"{MET}({name!r})") for name in names[id(block[number])]]
+                block[number:number] = [_parse_statement(f"{MET}({name!r})") for name in names[id(block[number])]]
     asked = defaultdict[int, list[tuple[str, ast.expr]]](list)
     for name, (one, other) in pairs.items():
         asked[id(one)].append((name, other))
     _Asking(asked).visit(tree)
-    first = next(number for number, one in enumerate([*tree.body, ast.Pass()]) if not _is_head(one))
-    tree.body[first:first] = [_statement(IMPORT)]
+    first = next(number for number, one in enumerate([*tree.body, ast.Pass()]) if not _is_module_head(one))
+    tree.body[first:first] = [_parse_statement(IMPORT)]
     return ast.unparse(ast.fix_missing_locations(tree)) + "\n"
 
 
@@ -160,32 +160,32 @@ class _Asking(ast.NodeTransformer):
         return found
 
 
-def _statement(text: str) -> ast.stmt:
+def _parse_statement(text: str) -> ast.stmt:
     return ast.parse(text).body[0]
 
 
-def _is_head(one: ast.stmt) -> bool:
+def _is_module_head(one: ast.stmt) -> bool:
     """Returns whether the statement must stand first in a module."""
     is_text = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
     return is_text or (isinstance(one, ast.ImportFrom) and one.module == "__future__")
 
 
-def _blocks(node: ast.AST) -> list[list[ast.stmt]]:
+def _statement_blocks(node: ast.AST) -> list[list[ast.stmt]]:
     """Returns the lists of statements in the node."""
     own = [getattr(node, name, None) for name in ("body", "orelse", "finalbody")]
     parts: list[ast.AST] = [*getattr(node, "handlers", ()), *getattr(node, "cases", ())]
     return [block for block in (*own, *(part.body for part in parts)) if isinstance(block, list) and block]  # type: ignore[attr-defined]
 
 
-def _holds(block: list[ast.stmt], lines: tuple[int, int]) -> bool:
-    return _begin(block[0]) <= lines[0] and lines[1] <= _end(block[-1])
+def _contains_lines(block: list[ast.stmt], lines: tuple[int, int]) -> bool:
+    return _first_line(block[0]) <= lines[0] and lines[1] <= _last_line(block[-1])
 
 
-def _begin(one: ast.stmt) -> int:
+def _first_line(one: ast.stmt) -> int:
     """Returns the first line of the statement, with its decorators."""
     decorators: list[ast.expr] = getattr(one, "decorator_list", [])
     return min([one.lineno, *(decorator.lineno for decorator in decorators)])
 
 
-def _end(one: ast.stmt) -> int:
+def _last_line(one: ast.stmt) -> int:
     return one.end_lineno or one.lineno

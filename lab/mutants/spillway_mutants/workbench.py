@@ -87,34 +87,34 @@ class Workbench:
         self._environment.pop("PYTEST_ADDOPTS", None)
 
     @contextmanager
-    def mutated(self, mutant: Mutant) -> Iterator[None]:
+    def apply_mutant(self, mutant: Mutant) -> Iterator[None]:
         """Applies the mutant within the block. Raises Stale before anything is written."""
-        path, changed = self.tree / mutant.file, mutant.applied(self.tree)
+        path, changed = self.tree / mutant.file, mutant.mutated_text(self.tree)
         before = path.read_text()
         try:
-            self._write(path, changed)
+            self._write_source(path, changed)
             yield
         finally:
-            self._write(path, before)
+            self._write_source(path, before)
 
     @staticmethod
-    def _write(path: Path, text: str) -> None:
+    def _write_source(path: Path, text: str) -> None:
         """Writes a file and deletes its bytecode. Python would use old bytecode of a file of equal size and second."""
         path.write_text(text)
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*.pyc"):
             compiled.unlink()
 
-    def why_broken(self, mutant: Mutant) -> str:
+    def why_import_fails(self, mutant: Mutant) -> str:
         """Returns why the mutant's module cannot be imported; empty if it can. Raises NotRun."""
-        ran = self._run([sys.executable, "-c", SAY_WHERE, mutant.module], self._limits.import_seconds)
+        ran = self._run_command([sys.executable, "-c", SAY_WHERE, mutant.module_name], self._limits.import_seconds)
         if ran.code != 0:
             return last_line(ran.output) or "it does not end"
         found, wanted = Path(last_line(ran.output)), self.tree / mutant.file
         if found.resolve() != wanted.resolve():
-            raise NotRun(f"{mutant.module} is imported from {found}: expected {wanted}")
+            raise NotRun(f"{mutant.module_name} is imported from {found}: expected {wanted}")
         return ""
 
-    def test(self, tests: Sequence[str], leave_out: Iterable[str] = (), *, first: bool = True) -> Ran:
+    def run_tests(self, tests: Sequence[str], leave_out: Iterable[str] = (), *, first: bool = True) -> Ran:
         """Runs tests. first: stop at the first failure. leave_out: tests that fail anyway."""
         options = [
             *(["-x"] if first else []),
@@ -125,42 +125,42 @@ class Workbench:
             *(f"--deselect={name}" for name in leave_out),
         ]
         seconds = self._limits.tests_seconds if first else self._limits.confirm_seconds
-        return self._run([sys.executable, "-m", "pytest", *options, *tests], seconds)
+        return self._run_command([sys.executable, "-m", "pytest", *options, *tests], seconds)
 
-    def pool(self, first: int, count: int) -> list[int]:
+    def seed_pool(self, first: int, count: int) -> list[int]:
         """Returns the seeds that a run chooses from: all kept ones, and `count` others from `first` on."""
-        with self._seeds() as process:
-            _ask(process, {"pool": [first, count]})
-            answer: list[int] = _answer(process, self._limits.seed_seconds)["pool"]
+        with self._seeds_process() as process:
+            _send_request(process, {"pool": [first, count]})
+            answer: list[int] = _read_answer(process, self._limits.seed_seconds)["pool"]
             return answer
 
-    def simulate(self, seeds: Sequence[int], mutant: Mutant | None = None) -> Iterator[SeedRan]:
+    def simulate_seeds(self, seeds: Sequence[int], mutant: Mutant | None = None) -> Iterator[SeedRan]:
         """Yields results as seeds end, up to the first failure; all seeds without a mutant. Raises NotRun."""
         asked = {"seeds": list(seeds), "cpu_seconds": self._limits.seed_cpu_seconds, "every": mutant is None}
         if mutant is None:
-            yield from self._simulated(asked)
+            yield from self._request_seed_results(asked)
             return
         try:
-            yield from self._simulated(asked | {"file": mutant.file, "text": mutant.applied(self.tree)})
+            yield from self._request_seed_results(asked | {"file": mutant.file, "text": mutant.mutated_text(self.tree)})
         except _CannotChange:
-            with self.mutated(mutant):
-                yield from self._simulated(asked, anew=True)
+            with self.apply_mutant(mutant):
+                yield from self._request_seed_results(asked, anew=True)
 
-    def _simulated(self, asked: Mapping[str, object], *, anew: bool = False) -> Iterator[SeedRan]:
-        with self._seeds(anew=anew) as process:
-            _ask(process, asked)
-            while "over" not in (said := _answer(process, self._limits.seed_seconds)):
+    def _request_seed_results(self, asked: Mapping[str, object], *, anew: bool = False) -> Iterator[SeedRan]:
+        with self._seeds_process(anew=anew) as process:
+            _send_request(process, asked)
+            while "over" not in (said := _read_answer(process, self._limits.seed_seconds)):
                 yield SeedRan(**said)
             if not said["over"]:
                 raise _CannotChange
 
     @contextmanager
-    def _seeds(self, *, anew: bool = False) -> "Iterator[subprocess.Popen[str]]":
+    def _seeds_process(self, *, anew: bool = False) -> "Iterator[subprocess.Popen[str]]":
         """Yields the process that runs seeds. It is a new one with `anew`, or when the last was not used to its end."""
         process, self._waiting = self._waiting, None
         if anew or process is None:
-            _end(process)
-            process = self._begun([sys.executable, SEEDS], stdin=subprocess.PIPE)
+            _end_process(process)
+            process = self._begin_process([sys.executable, SEEDS], stdin=subprocess.PIPE)
         is_over = False
         try:
             yield process
@@ -172,28 +172,28 @@ class Workbench:
             if is_over and not anew:
                 self._waiting = process
             else:
-                _end(process)
+                _end_process(process)
 
     def close(self) -> None:
         """Ends the process that waits for seeds."""
-        _end(self._waiting)
+        _end_process(self._waiting)
         self._waiting = None
 
     @contextmanager
-    def marked(self, texts: Mapping[str, str]) -> Iterator[None]:
+    def replace_files(self, texts: Mapping[str, str]) -> Iterator[None]:
         """Replaces these files within the block. Ends the process that has imported other texts before and after it."""
         before = {name: (self.tree / name).read_text() for name in texts}
         self.close()
         try:
             for name, text in texts.items():
-                self._write(self.tree / name, text)
+                self._write_source(self.tree / name, text)
             yield
         finally:
             self.close()
             for name, text in before.items():
-                self._write(self.tree / name, text)
+                self._write_source(self.tree / name, text)
 
-    def _begun(self, command: Sequence[str], stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[str]":
+    def _begin_process(self, command: Sequence[str], stdin: int = subprocess.DEVNULL) -> "subprocess.Popen[str]":
         return subprocess.Popen(
             command,
             cwd=self.tree,
@@ -206,15 +206,15 @@ class Workbench:
             start_new_session=True,
         )
 
-    def _run(self, command: Sequence[str], seconds: float) -> Ran:
-        process = self._begun(command)
+    def _run_command(self, command: Sequence[str], seconds: float) -> Ran:
+        process = self._begin_process(command)
         try:
-            return _ended(process, seconds)
+            return _wait_for_end(process, seconds)
         finally:
-            _end(process)
+            _end_process(process)
 
 
-def _end(process: "subprocess.Popen[str] | None") -> None:
+def _end_process(process: "subprocess.Popen[str] | None") -> None:
     """Ends the process and all processes that it started."""
     if process is None:
         return
@@ -223,16 +223,16 @@ def _end(process: "subprocess.Popen[str] | None") -> None:
     process.communicate()
 
 
-def _ask(process: "subprocess.Popen[str]", asked: Mapping[str, object]) -> None:
+def _send_request(process: "subprocess.Popen[str]", asked: Mapping[str, object]) -> None:
     if process.stdin is not None:
         process.stdin.write(json.dumps(asked) + "\n")
         process.stdin.flush()
 
 
-def _answer(process: "subprocess.Popen[str]", seconds: float) -> dict[str, Any]:
+def _read_answer(process: "subprocess.Popen[str]", seconds: float) -> dict[str, Any]:
     """Returns the next line of JSON. Raises NotRun if the process ends before or is silent for `seconds`."""
     last = ""
-    while line := _line_of(process, seconds):
+    while line := _read_line(process, seconds):
         if line.startswith("{"):
             answer: dict[str, Any] = json.loads(line)
             return answer
@@ -240,7 +240,7 @@ def _answer(process: "subprocess.Popen[str]", seconds: float) -> dict[str, Any]:
     raise NotRun(f"{SEEDS} ended: {last.strip()}")
 
 
-def _line_of(process: "subprocess.Popen[str]", seconds: float) -> str:
+def _read_line(process: "subprocess.Popen[str]", seconds: float) -> str:
     """Returns the next line; empty at the end of output. Ends a process that is silent for `seconds`."""
     late = threading.Timer(seconds, lambda: os.killpg(process.pid, signal.SIGKILL))
     late.start()
@@ -250,7 +250,7 @@ def _line_of(process: "subprocess.Popen[str]", seconds: float) -> str:
         late.cancel()
 
 
-def _ended(process: "subprocess.Popen[str]", seconds: float) -> Ran:
+def _wait_for_end(process: "subprocess.Popen[str]", seconds: float) -> Ran:
     try:
         output, _ = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired as late:
@@ -261,7 +261,7 @@ def _ended(process: "subprocess.Popen[str]", seconds: float) -> Ran:
 
 def files_of_tree(root: Path = ROOT) -> list[str]:
     """Returns names of tracked and new files, without those that git ignores, and of sources that a build made."""
-    names = set(_git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"))
+    names = set(_git_output(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0"))
     made = (
         path
         for folder in folders_of_sources(root)
@@ -278,7 +278,7 @@ def folders_of_sources(root: Path) -> list[str]:
     return sorted(str(folder.relative_to(root)) for folder in found)
 
 
-def digest_of(names: Iterable[str], root: Path = ROOT) -> str:
+def digest_of_files(names: Iterable[str], root: Path = ROOT) -> str:
     """Returns a digest of files and of all Python files in folders, with their names. Skips missing ones."""
     found = sha256()
     for path in (root / name for name in names if (root / name).exists()):
@@ -287,13 +287,13 @@ def digest_of(names: Iterable[str], root: Path = ROOT) -> str:
     return found.hexdigest()[:12]
 
 
-def commit(root: Path = ROOT) -> str:
+def short_commit_id(root: Path = ROOT) -> str:
     """Returns the short commit id, with + if the sources differ from it."""
-    changed = _git(root, "status", "--porcelain", "--", *SOURCES)
-    return _git(root, "rev-parse", "--short", "HEAD").strip() + ("+" if changed.strip() else "")
+    changed = _git_output(root, "status", "--porcelain", "--", *SOURCES)
+    return _git_output(root, "rev-parse", "--short", "HEAD").strip() + ("+" if changed.strip() else "")
 
 
-def _git(root: Path, *asked: str) -> str:
+def _git_output(root: Path, *asked: str) -> str:
     return subprocess.run(["git", *asked], cwd=root, check=True, capture_output=True, text=True).stdout
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from .cases import read_case
 from .oracle import Oracle
-from .verdicts import question, truth_of, verdict
+from .verdicts import request_of_case, truth_of_answers, verdict_on_case
 
 
 def main() -> int:
@@ -16,8 +16,8 @@ def main() -> int:
     found = json.loads(parser.parse_args().file.read_text())
     case = read_case(found.get("case", found))
     with Oracle() as oracle:
-        placed = oracle.ask(question(case)).placed
-    result = verdict(case, truth_of(case, placed))
+        placed = oracle.send_request(request_of_case(case)).placed
+    result = verdict_on_case(case, truth_of_answers(case, placed))
     refused = {node: {"plugin": why.plugin, "reasons": why.reasons} for node, why in placed[-1].refused.items()}
     print(json.dumps(asdict(result) | {"refused": refused}, indent=1))
-    return int(result.disagrees)
+    return int(result.is_disagreement)

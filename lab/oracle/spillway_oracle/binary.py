@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from spillway_local.kube_binary import find_go
-from spillway_local.tools import built_once, cache_folder, files_digest, print_message, run_tool
+from spillway_local.tools import build_once, cache_folder, files_digest, print_message, run_tool
 
 MODULE_FOLDER = Path(__file__).resolve().parents[1] / "scheduler"
 
@@ -20,10 +20,10 @@ def is_oracle_built() -> bool:
 
 
 def ensure_oracle() -> Path:
-    return built_once(oracle_path(), _build)
+    return build_once(oracle_path(), _build_oracle)
 
 
-def _build(program: Path) -> None:
+def _build_oracle(program: Path) -> None:
     started = time.monotonic()
     print_message(
         f"building {program} (the scheduler of Kubernetes): seconds after `make kube`, 3 to 8 minutes without"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from spillway.kubernetes.objects import Manifest, Manifests
 
 from .chance import Chance, Drawn, Seeded
-from .clusters import namespace_list, node_list, pod_list, volume_objects
+from .clusters import make_namespaces, make_nodes, make_pods, make_volumes_and_claims
 from .pods import USUAL_NAMESPACES
-from .templates import APART, FEATURES, MIXED, RESOURCES, SPREAD, SYMMETRY, TOGETHER, VOLUMES, template
+from .templates import APART, FEATURES, MIXED, RESOURCES, SPREAD, SYMMETRY, TOGETHER, VOLUMES, make_template
 
 ORDER_MATTERS = frozenset((SPREAD, APART, TOGETHER))
 
@@ -32,33 +32,39 @@ class Case:
         return nodes
 
     @property
-    def about(self) -> str:
+    def main_feature(self) -> str:
         return self.features[0] if len(self.features) == 1 else MIXED
 
 
 def make_case(chance: Chance, name: str = "") -> Case:
-    about = chance.pick(FEATURES)
+    about = chance.pick_option(FEATURES)
     features = frozenset((about,))
     if about == MIXED:
-        features = frozenset(feature for feature in FEATURES[:-1] if chance.yes(35))
+        features = frozenset(feature for feature in FEATURES[:-1] if chance.is_chosen(35))
     between_pods = bool(features & (ORDER_MATTERS | {SYMMETRY}))
-    many = chance.yes(4)
+    many = chance.is_chosen(4)
     if features & ORDER_MATTERS:
-        nodes = node_list(chance, 25 if many else 5, roomy=RESOURCES in features)
+        nodes = make_nodes(chance, 25 if many else 5, roomy=RESOURCES in features)
     else:
-        nodes = node_list(chance, 40 if many else 7, roomy=True)
+        nodes = make_nodes(chance, 40 if many else 7, roomy=True)
     pods_most = 40 if many else 10 if between_pods else 6
-    if chance.yes(40):
+    if chance.is_chosen(40):
         pods_most = 2
     world: dict[str, Manifests] = {
         "nodes": nodes,
-        "pods": pod_list(chance, nodes, pods_most, affinity=bool(features & {SYMMETRY, APART})),
-        "namespaces": namespace_list(chance) if between_pods else [],
+        "pods": make_pods(chance, nodes, pods_most, affinity=bool(features & {SYMMETRY, APART})),
+        "namespaces": make_namespaces(chance) if between_pods else [],
     }
     if VOLUMES in features:
-        world |= volume_objects(chance, nodes)
+        world |= make_volumes_and_claims(chance, nodes)
     names = [node["metadata"]["name"] for node in nodes]
-    return Case(world, chance.pick(USUAL_NAMESPACES), template(chance, features, names), tuple(sorted(features)), name)
+    return Case(
+        world,
+        chance.pick_option(USUAL_NAMESPACES),
+        make_template(chance, features, names),
+        tuple(sorted(features)),
+        name,
+    )
 
 
 def seeded_case(seed: int) -> Case:

@@ -13,25 +13,25 @@ PERCENT = 100
 class Chance(Protocol):
     """The simplest comes first in every list of options, and no is simpler than yes."""
 
-    def integer(self, least: int, most: int) -> int:
+    def pick_integer(self, least: int, most: int) -> int:
         """One of least to most, both included."""
 
-    def pick(self, options: Sequence[T]) -> T: ...
+    def pick_option(self, options: Sequence[T]) -> T: ...
 
-    def yes(self, percent: int) -> bool: ...
+    def is_chosen(self, percent: int) -> bool: ...
 
 
 class Seeded:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def integer(self, least: int, most: int) -> int:
+    def pick_integer(self, least: int, most: int) -> int:
         return self._random.randint(least, most)
 
-    def pick(self, options: Sequence[T]) -> T:
+    def pick_option(self, options: Sequence[T]) -> T:
         return options[self._random.randrange(len(options))]
 
-    def yes(self, percent: int) -> bool:
+    def is_chosen(self, percent: int) -> bool:
         return self._random.randrange(PERCENT) >= PERCENT - percent
 
 
@@ -41,23 +41,25 @@ class Drawn:
     def __init__(self, draw: Any) -> None:
         self._draw = draw
 
-    def integer(self, least: int, most: int) -> int:
+    def pick_integer(self, least: int, most: int) -> int:
         number: int = self._draw(st.integers(least, most))
         return number
 
-    def pick(self, options: Sequence[T]) -> T:
-        return options[self.integer(0, len(options) - 1)]
+    def pick_option(self, options: Sequence[T]) -> T:
+        return options[self.pick_integer(0, len(options) - 1)]
 
-    def yes(self, percent: int) -> bool:
-        return self.integer(0, PERCENT - 1) >= PERCENT - percent
+    def is_chosen(self, percent: int) -> bool:
+        return self.pick_integer(0, PERCENT - 1) >= PERCENT - percent
 
 
-def some(chance: Chance, options: Sequence[T], most: int) -> list[T]:
+def pick_at_most(chance: Chance, options: Sequence[T], most: int) -> list[T]:
     """Up to `most` different ones of the options."""
     left = list(options)
-    return [left.pop(chance.integer(0, len(left) - 1)) for _ in range(chance.integer(0, min(most, len(left))))]
+    return [
+        left.pop(chance.pick_integer(0, len(left) - 1)) for _ in range(chance.pick_integer(0, min(most, len(left))))
+    ]
 
 
-def some_of(chance: Chance, options: Sequence[T], most: int) -> list[T]:
+def pick_at_least_one(chance: Chance, options: Sequence[T], most: int) -> list[T]:
     """At least one."""
-    return some(chance, options, most) or [chance.pick(options)]
+    return pick_at_most(chance, options, most) or [chance.pick_option(options)]

@@ -4,8 +4,17 @@ from typing import Any
 
 from spillway.kubernetes.objects import Manifest, Manifests
 
-from .chance import Chance, some, some_of
-from .pods import APPS, HASH, NAMESPACES, USUAL_NAMESPACES, amounts, container, pod_affinity, port_list
+from .chance import Chance, pick_at_least_one, pick_at_most
+from .pods import (
+    APPS,
+    HASH,
+    NAMESPACES,
+    USUAL_NAMESPACES,
+    make_container,
+    make_host_ports,
+    make_pod_affinity,
+    make_requests,
+)
 
 ZONE, RACK, HOSTNAME = "topology.kubernetes.io/zone", "example.com/rack", "kubernetes.io/hostname"
 OLD_ZONE, REGION = "failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/region"
@@ -28,108 +37,108 @@ TAINTS: tuple[dict[str, str], ...] = (
 )
 
 
-def node_list(chance: Chance, most: int, roomy: bool) -> Manifests:
+def make_nodes(chance: Chance, most: int, roomy: bool) -> Manifests:
     """Makes nodes. roomy: up to 10 pods a node, and several resources may bind; otherwise few pods of one kind."""
-    return [_node(chance, index, roomy) for index in range(chance.integer(1, most))]
+    return [_make_node(chance, index, roomy) for index in range(chance.pick_integer(1, most))]
 
 
-def _node(chance: Chance, index: int, roomy: bool) -> Manifest:
+def _make_node(chance: Chance, index: int, roomy: bool) -> Manifest:
     name = f"n{index}"
     spec: Manifest = {}
-    taints = some(chance, TAINTS, 2) if chance.yes(25) else []
-    if chance.yes(8):
+    taints = pick_at_most(chance, TAINTS, 2) if chance.is_chosen(25) else []
+    if chance.is_chosen(8):
         spec["unschedulable"] = True
-        taints += [UNSCHEDULABLE] if chance.yes(60) else []
+        taints += [UNSCHEDULABLE] if chance.is_chosen(60) else []
     if taints:
         spec["taints"] = list({(taint["key"], taint["effect"]): taint for taint in taints}.values())
     return {
-        "metadata": {"name": name, "uid": f"node-{name}", "labels": _labels(chance, name)},
+        "metadata": {"name": name, "uid": f"node-{name}", "labels": _make_node_labels(chance, name)},
         "spec": spec,
-        "status": {"allocatable": _allocatable(chance, roomy)},
+        "status": {"allocatable": _make_allocatable(chance, roomy)},
     }
 
 
-def _labels(chance: Chance, name: str) -> dict[str, str]:
-    labels = {HOSTNAME: name, ZONE: chance.pick(ZONES)}
-    if chance.yes(50):
-        labels[RACK] = chance.pick(RACKS)
-    if chance.yes(50):
-        labels["disk"] = chance.pick(("ssd", "hdd", ""))
-    if chance.yes(30):
-        labels["gen"] = chance.pick(GENERATIONS)
-    if chance.yes(6):
+def _make_node_labels(chance: Chance, name: str) -> dict[str, str]:
+    labels = {HOSTNAME: name, ZONE: chance.pick_option(ZONES)}
+    if chance.is_chosen(50):
+        labels[RACK] = chance.pick_option(RACKS)
+    if chance.is_chosen(50):
+        labels["disk"] = chance.pick_option(("ssd", "hdd", ""))
+    if chance.is_chosen(30):
+        labels["gen"] = chance.pick_option(GENERATIONS)
+    if chance.is_chosen(6):
         del labels[ZONE]
-    if chance.yes(5):
+    if chance.is_chosen(5):
         labels[HOSTNAME] = f"{name}.example.com"
-    elif chance.yes(3):
+    elif chance.is_chosen(3):
         del labels[HOSTNAME]
     return labels
 
 
-def _allocatable(chance: Chance, roomy: bool) -> dict[str, Any]:
+def _make_allocatable(chance: Chance, roomy: bool) -> dict[str, Any]:
     if not roomy:
-        return {"cpu": "8", "memory": "32Gi", "pods": str(chance.integer(1, 5))}
+        return {"cpu": "8", "memory": "32Gi", "pods": str(chance.pick_integer(1, 5))}
     allocatable = {
-        "cpu": chance.pick(("2", "500m", "1", "4", "7500m", "1.999")),
-        "memory": chance.pick(("4Gi", "512Mi", "1Gi", "4000M", "1.5Gi", "8e9", "0")),
-        "pods": str(chance.integer(1, 10)),
+        "cpu": chance.pick_option(("2", "500m", "1", "4", "7500m", "1.999")),
+        "memory": chance.pick_option(("4Gi", "512Mi", "1Gi", "4000M", "1.5Gi", "8e9", "0")),
+        "pods": str(chance.pick_integer(1, 10)),
     }
-    if chance.yes(40):
-        allocatable["ephemeral-storage"] = chance.pick(("10Gi", "1Gi", "0"))
-    if chance.yes(35):
-        allocatable[GPU] = chance.pick(("2", "1", "8", "0"))
-    if chance.yes(20):
-        allocatable["hugepages-2Mi"] = chance.pick(("64Mi", "2Mi"))
-    if chance.yes(2):
-        del allocatable[chance.pick(("cpu", "memory", "pods"))]
+    if chance.is_chosen(40):
+        allocatable["ephemeral-storage"] = chance.pick_option(("10Gi", "1Gi", "0"))
+    if chance.is_chosen(35):
+        allocatable[GPU] = chance.pick_option(("2", "1", "8", "0"))
+    if chance.is_chosen(20):
+        allocatable["hugepages-2Mi"] = chance.pick_option(("64Mi", "2Mi"))
+    if chance.is_chosen(2):
+        del allocatable[chance.pick_option(("cpu", "memory", "pods"))]
     return allocatable
 
 
-def namespace_list(chance: Chance) -> Manifests:
+def make_namespaces(chance: Chance) -> Manifests:
     return [
         {
             "metadata": {
                 "name": name,
                 "uid": f"namespace-{name}",
-                "labels": {"kubernetes.io/metadata.name": name, "team": chance.pick(("red", "blue"))},
+                "labels": {"kubernetes.io/metadata.name": name, "team": chance.pick_option(("red", "blue"))},
             }
         }
         for name in NAMESPACES
     ]
 
 
-def pod_list(chance: Chance, nodes: Manifests, most: int, affinity: bool) -> Manifests:
+def make_pods(chance: Chance, nodes: Manifests, most: int, affinity: bool) -> Manifests:
     names = [node["metadata"]["name"] for node in nodes]
-    return [_bound_pod(chance, index, names, affinity) for index in range(chance.integer(0, most))]
+    return [_make_bound_pod(chance, index, names, affinity) for index in range(chance.pick_integer(0, most))]
 
 
-def _bound_pod(chance: Chance, index: int, names: list[str], affinity: bool) -> Manifest:
+def _make_bound_pod(chance: Chance, index: int, names: list[str], affinity: bool) -> Manifest:
     """Makes a pod that is nearly always bound and running. A few ended, terminate, wait, or are on a removed node."""
     name = f"p{index}"
     spec: Manifest = {
-        "nodeName": chance.pick(names),
-        "containers": [container("c0", {"requests": amounts(chance, small=True)})],
+        "nodeName": chance.pick_option(names),
+        "containers": [make_container("c0", {"requests": make_requests(chance, small=True)})],
     }
-    if chance.yes(20):
-        _more_amounts(chance, spec)
-    if chance.yes(15):
-        spec["containers"][0]["ports"] = port_list(chance, 1)
-    if affinity and chance.yes(60):
-        spec["affinity"] = pod_affinity(chance, of_template=False)
+    if chance.is_chosen(20):
+        _add_more_requests(chance, spec)
+    if chance.is_chosen(15):
+        spec["containers"][0]["ports"] = make_host_ports(chance, 1)
+    if affinity and chance.is_chosen(60):
+        spec["affinity"] = make_pod_affinity(chance, of_template=False)
     metadata: Manifest = {
         "name": name,
-        "namespace": chance.pick(USUAL_NAMESPACES),
+        "namespace": chance.pick_option(USUAL_NAMESPACES),
         "uid": f"pod-{name}",
-        "labels": {"app": chance.pick(APPS), "version": chance.pick(("1", "2"))},
+        "labels": {"app": chance.pick_option(APPS), "version": chance.pick_option(("1", "2"))},
     }
-    if chance.yes(40):
-        metadata["labels"][HASH] = chance.pick(("old", NEW_HASH))
+    if chance.is_chosen(40):
+        metadata["labels"][HASH] = chance.pick_option(("old", NEW_HASH))
     status: Manifest = {"phase": "Running"}
-    if chance.yes(5):
-        status |= _resizing(chance)
-    fate = chance.integer(0, 29)
+    if chance.is_chosen(5):
+        status |= _make_resize_status(chance)
+    fate = chance.pick_integer(0, 29)
     if fate == 29:
-        status["phase"] = chance.pick(("Succeeded", "Failed"))
+        status["phase"] = chance.pick_option(("Succeeded", "Failed"))
     elif fate in (27, 28):
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     elif fate == 26:
@@ -140,53 +149,53 @@ def _bound_pod(chance: Chance, index: int, names: list[str], affinity: bool) -> 
     return {"metadata": metadata, "spec": spec, "status": status}
 
 
-def _more_amounts(chance: Chance, spec: Manifest) -> None:
+def _add_more_requests(chance: Chance, spec: Manifest) -> None:
     """Adds requests only. The API server has already turned limits into requests in a stored pod."""
-    spec["containers"].append(container("c1", {"requests": amounts(chance)}))
-    if chance.yes(40):
-        init = container("i0", {"requests": amounts(chance)})
-        spec["initContainers"] = [init | ({"restartPolicy": "Always"} if chance.yes(50) else {})]
-        spec["initContainers"].append(container("i1", {"requests": amounts(chance)}))
-    if chance.yes(20):
+    spec["containers"].append(make_container("c1", {"requests": make_requests(chance)}))
+    if chance.is_chosen(40):
+        init = make_container("i0", {"requests": make_requests(chance)})
+        spec["initContainers"] = [init | ({"restartPolicy": "Always"} if chance.is_chosen(50) else {})]
+        spec["initContainers"].append(make_container("i1", {"requests": make_requests(chance)}))
+    if chance.is_chosen(20):
         spec["overhead"] = {"cpu": "250m", "memory": "64Mi"}
-    if chance.yes(20):
-        spec["resources"] = {"requests": {"cpu": chance.pick(("4", "3500m"))}}
+    if chance.is_chosen(20):
+        spec["resources"] = {"requests": {"cpu": chance.pick_option(("4", "3500m"))}}
 
 
-def _resizing(chance: Chance) -> Manifest:
+def _make_resize_status(chance: Chance) -> Manifest:
     """Makes a status of a container whose resize in place was requested and is not done yet."""
-    actual = {"cpu": chance.pick(("600m", "2", "50m")), "memory": chance.pick(("256Mi", "1Gi"))}
-    of_container: Manifest = {"name": chance.pick(("c0", "i0")), "resources": {"requests": actual}}
-    if chance.yes(50):
-        of_container["allocatedResources"] = {"cpu": chance.pick(("700m", "3"))}
+    actual = {"cpu": chance.pick_option(("600m", "2", "50m")), "memory": chance.pick_option(("256Mi", "1Gi"))}
+    of_container: Manifest = {"name": chance.pick_option(("c0", "i0")), "resources": {"requests": actual}}
+    if chance.is_chosen(50):
+        of_container["allocatedResources"] = {"cpu": chance.pick_option(("700m", "3"))}
     kind = "containerStatuses" if of_container["name"] == "c0" else "initContainerStatuses"
     status: Manifest = {kind: [of_container]}
-    if chance.yes(20):
+    if chance.is_chosen(20):
         status |= {"resources": {"requests": actual}, "allocatedResources": {"cpu": "4500m"}}
-    if chance.yes(40):
-        reason = chance.pick(("Deferred", "Infeasible"))
+    if chance.is_chosen(40):
+        reason = chance.pick_option(("Deferred", "Infeasible"))
         status["conditions"] = [{"type": "PodResizePending", "status": "True", "reason": reason}]
     return status
 
 
-def volume_objects(chance: Chance, nodes: Manifests) -> dict[str, Manifests]:
+def make_volumes_and_claims(chance: Chance, nodes: Manifests) -> dict[str, Manifests]:
     """Makes claims `data` and `logs` in each namespace and their volumes, mostly bound. Some nodes get legacy
     labels."""
     for node in nodes:
         labels = node["metadata"]["labels"]
-        if ZONE in labels and chance.yes(15):
-            labels[OLD_ZONE] = labels[ZONE] if chance.yes(60) else labels.pop(ZONE)
+        if ZONE in labels and chance.is_chosen(15):
+            labels[OLD_ZONE] = labels[ZONE] if chance.is_chosen(60) else labels.pop(ZONE)
     names = [node["metadata"]["name"] for node in nodes]
     volumes: Manifests = []
     claims: Manifests = []
     for namespace in NAMESPACES:
         for claim in CLAIMS:
-            volumes.append(_volume(chance, namespace, claim, names))
-            claims.append(_claim(chance, namespace, claim))
+            volumes.append(_make_volume(chance, namespace, claim, names))
+            claims.append(_make_volume_claim(chance, namespace, claim))
     return {"volumes": volumes, "claims": claims}
 
 
-def _volume(chance: Chance, namespace: str, claim: str, node_names: list[str]) -> Manifest:
+def _make_volume(chance: Chance, namespace: str, claim: str, node_names: list[str]) -> Manifest:
     """Makes a volume that node affinity, labels, both or nothing binds to nodes."""
     name = f"pv-{namespace}-{claim}"
     spec: Manifest = {
@@ -196,18 +205,18 @@ def _volume(chance: Chance, namespace: str, claim: str, node_names: list[str]) -
         "nfs": {"server": "nfs", "path": "/"},
     }
     labels = {}
-    if chance.yes(50):
-        terms = [_volume_term(chance, node_names) for _ in range(chance.integer(1, 2))]
+    if chance.is_chosen(50):
+        terms = [_make_volume_term(chance, node_names) for _ in range(chance.pick_integer(1, 2))]
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": terms}}
-    if chance.yes(40):
-        labels[chance.pick((ZONE, OLD_ZONE))] = "__".join(some_of(chance, ZONES, 2))
-    if chance.yes(5):
+    if chance.is_chosen(40):
+        labels[chance.pick_option((ZONE, OLD_ZONE))] = "__".join(pick_at_least_one(chance, ZONES, 2))
+    if chance.is_chosen(5):
         labels[REGION] = "r1"
     return {"metadata": {"name": name, "uid": name, "labels": labels}, "spec": spec}
 
 
-def _volume_term(chance: Chance, node_names: list[str]) -> Manifest:
-    zones, names = some_of(chance, ZONES, 2), some_of(chance, node_names, 2)
+def _make_volume_term(chance: Chance, node_names: list[str]) -> Manifest:
+    zones, names = pick_at_least_one(chance, ZONES, 2), pick_at_least_one(chance, node_names, 2)
     expressions: tuple[Manifest, ...] = (
         {"key": ZONE, "operator": "In", "values": zones},
         {"key": HOSTNAME, "operator": "In", "values": names},
@@ -216,22 +225,22 @@ def _volume_term(chance: Chance, node_names: list[str]) -> Manifest:
         {"key": "disk", "operator": "DoesNotExist"},
         {"key": "gen", "operator": "Gt", "values": ["5"]},
     )
-    fields: Manifest = {"key": "metadata.name", "operator": chance.pick(("NotIn", "In")), "values": names[:1]}
-    if chance.yes(6):
-        return {"matchFields": [fields]} | ({"matchExpressions": [expressions[0]]} if chance.yes(50) else {})
-    return {"matchExpressions": [expressions[0] if chance.yes(50) else chance.pick(expressions)]}
+    fields: Manifest = {"key": "metadata.name", "operator": chance.pick_option(("NotIn", "In")), "values": names[:1]}
+    if chance.is_chosen(6):
+        return {"matchFields": [fields]} | ({"matchExpressions": [expressions[0]]} if chance.is_chosen(50) else {})
+    return {"matchExpressions": [expressions[0] if chance.is_chosen(50) else chance.pick_option(expressions)]}
 
 
-def _claim(chance: Chance, namespace: str, name: str) -> Manifest:
+def _make_volume_claim(chance: Chance, namespace: str, name: str) -> Manifest:
     uid = f"claim-{namespace}-{name}"
     metadata: Manifest = {"name": name, "namespace": namespace, "uid": uid}
     spec: Manifest = {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-    if not chance.yes(6):
+    if not chance.is_chosen(6):
         spec["volumeName"] = f"pv-{namespace}-{name}"
-        metadata["annotations"] = {} if chance.yes(3) else {BIND_COMPLETED: "yes"}
-    if chance.yes(4):
+        metadata["annotations"] = {} if chance.is_chosen(3) else {BIND_COMPLETED: "yes"}
+    if chance.is_chosen(4):
         metadata |= {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["kubernetes.io/pvc-protection"]}
-    if chance.yes(6):
-        spec["accessModes"] = [chance.pick(("ReadWriteOnce", "ReadWriteOncePod"))]
-    status = {"phase": "Lost" if chance.yes(4) else "Bound"}
+    if chance.is_chosen(6):
+        spec["accessModes"] = [chance.pick_option(("ReadWriteOnce", "ReadWriteOncePod"))]
+    status = {"phase": "Lost" if chance.is_chosen(4) else "Bound"}
     return {"metadata": metadata, "spec": spec, "status": status}

@@ -11,7 +11,7 @@ import msgspec
 from .cases import Case, seeded_case
 from .oracle import Oracle
 from .templates import FEATURES
-from .verdicts import UNMODELLED, Truth, question, truth_of, verdict
+from .verdicts import UNMODELLED, Truth, request_of_case, truth_of_answers, verdict_on_case
 
 FOLDER = Path(__file__).resolve().parents[1]
 CASES_FILE = FOLDER / "cases.json.gz"
@@ -47,22 +47,22 @@ def read_cases() -> Iterator[tuple[Case, Truth]]:
         yield Case(body.world, body.namespace, body.template, entry.features, entry.name), entry.truth
 
 
-def read_list(file: Path) -> dict[str, str]:
+def read_case_list(file: Path) -> dict[str, str]:
     """What is said of a case, by its name."""
     lines = file.read_text().splitlines()
     return dict(line.split(": ", 1) for line in lines if line and not line.startswith("#"))
 
 
-def write_lists() -> None:
-    verdicts = {case.name: verdict(case, truth) for case, truth in read_cases()}
+def write_case_lists() -> None:
+    verdicts = {case.name: verdict_on_case(case, truth) for case, truth in read_cases()}
     not_modelled = {name: one.detail for name, one in verdicts.items() if one.kind == UNMODELLED}
-    differing = {name: f"{one.kind}: {one.detail}" for name, one in verdicts.items() if one.disagrees}
-    _write_list(NOT_MODELLED_FILE, "that the planner says it does not (wholly) model, and why", not_modelled)
-    _write_list(DIFFERING_FILE, "in which planner and scheduler differ: work to be done", differing)
+    differing = {name: f"{one.kind}: {one.detail}" for name, one in verdicts.items() if one.is_disagreement}
+    _write_case_list(NOT_MODELLED_FILE, "that the planner says it does not (wholly) model, and why", not_modelled)
+    _write_case_list(DIFFERING_FILE, "in which planner and scheduler differ: work to be done", differing)
     print(f"{len(verdicts)} cases: {len(not_modelled)} not modelled, {len(differing)} differing")
 
 
-def _write_list(file: Path, which: str, found: Mapping[str, str]) -> None:
+def _write_case_list(file: Path, which: str, found: Mapping[str, str]) -> None:
     heading = (
         f"# Committed cases {which}. Written by `python lab/oracle/write_cases.py --lists`;\n"
         "# test_cases.py fails on a line too few or too many.\n"
@@ -80,10 +80,10 @@ def write_cases() -> None:
         while any(have[feature] < PER_FEATURE for feature in FEATURES):
             case = seeded_case(number)
             number += 1
-            about = case.about
+            about = case.main_feature
             if have[about] >= PER_FEATURE:
                 continue
-            truth = truth_of(case, oracle.ask(question(case)).placed)
+            truth = truth_of_answers(case, oracle.send_request(request_of_case(case)).placed)
             if not truth.most and zeros[about] >= PER_FEATURE * PLAIN_ZEROS_PERCENT // 100:
                 continue
             have[about] += 1
@@ -99,5 +99,5 @@ def main() -> int:
     parser.add_argument("--lists", action="store_true", help="only not_modelled.txt and differing.txt; needs no oracle")
     if not parser.parse_args().lists:
         write_cases()
-    write_lists()
+    write_case_lists()
     return 0

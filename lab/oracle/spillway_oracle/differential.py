@@ -18,9 +18,9 @@ from .binary import ensure_oracle
 from .cases import Case, any_case, read_case, seeded_case
 from .oracle import Oracle, OracleFailed
 from .promises import check_promises
-from .pruning import pruned
+from .pruning import pruned_case
 from .reasons import ALIKE
-from .verdicts import AGREES, UNMODELLED, Verdict, question, truth_of, verdict
+from .verdicts import AGREES, UNMODELLED, Verdict, request_of_case, truth_of_answers, verdict_on_case
 
 SEEDS_PER_JOB = 1_000_000
 PROMISES_PERCENT = 10
@@ -45,9 +45,9 @@ class Tally:
     smallest: dict[str, dict[str, Any]] = field(default_factory=dict)
     seen: set[int] = field(default_factory=set)
 
-    def add(self, case: Case, found: Verdict) -> None:
+    def add_verdict(self, case: Case, found: Verdict) -> None:
         self.cases += 1
-        self.seen.add(hash(_text(case)))
+        self.seen.add(hash(_case_text(case)))
         self.kinds[found.kind] += 1
         if found.kind == UNMODELLED:
             self.unmodelled.update(set(found.answer.unmodelled))
@@ -55,19 +55,19 @@ class Tally:
             self.features.update(case.features)
             self.reasons.update(one.plugin if one.kind == ALIKE else one.kind for one in found.reasons)
             if found.truth.ordered:
-                self._ordered(found)
-        self.keep(case, found)
+                self._count_ordered_case(found)
+        self.keep_smallest_case(case, found)
 
-    def keep(self, case: Case, found: Verdict) -> None:
-        if not found.disagrees:
+    def keep_smallest_case(self, case: Case, found: Verdict) -> None:
+        if not found.is_disagreement:
             return
-        name = f"{found.kind}, {case.about}"
+        name = f"{found.kind}, {case.main_feature}"
         known = self.smallest.get(name)
-        size = len(_text(case))
+        size = len(_case_text(case))
         if known is None or size < known["size"]:
-            self.smallest[name] = _record(case, found, size)
+            self.smallest[name] = _disagreement_record(case, found, size)
 
-    def _ordered(self, found: Verdict) -> None:
+    def _count_ordered_case(self, found: Verdict) -> None:
         truth, answer = found.truth, found.answer
         self.ordered["compared"] += 1
         self.ordered["the least is below the most"] += truth.least < truth.most
@@ -79,7 +79,7 @@ class Tally:
         self.ordered["replicas, most"] += truth.most
         self.ordered["replicas, possible"] += answer.possible
 
-    def join(self, other: "Tally") -> None:
+    def add_tally(self, other: "Tally") -> None:
         self.cases += other.cases
         self.seen |= other.seen
         for name in ("kinds", "unmodelled", "features", "ordered", "promises", "reasons"):
@@ -89,11 +89,11 @@ class Tally:
                 self.smallest[kind] = record
 
 
-def _text(case: Case) -> str:
+def _case_text(case: Case) -> str:
     return json.dumps([case.world, case.namespace, case.template], sort_keys=True)
 
 
-def _record(case: Case, found: Verdict, size: int) -> dict[str, Any]:
+def _disagreement_record(case: Case, found: Verdict, size: int) -> dict[str, Any]:
     return {
         "size": size,
         "kind": found.kind,
@@ -105,16 +105,16 @@ def _record(case: Case, found: Verdict, size: int) -> dict[str, Any]:
             "namespace": case.namespace,
             "template": case.template,
             "features": case.features,
-            "about": case.about,
+            "about": case.main_feature,
         },
     }
 
 
-def judge(case: Case, oracle: Oracle) -> Verdict:
-    return verdict(case, truth_of(case, oracle.ask(question(case)).placed))
+def judge_case(case: Case, oracle: Oracle) -> Verdict:
+    return verdict_on_case(case, truth_of_answers(case, oracle.send_request(request_of_case(case)).placed))
 
 
-def explore(cases: int, number: int, shrink: bool) -> Tally:
+def explore_cases(cases: int, number: int, shrink: bool) -> Tally:
     """Compares a quarter of the cases by Hypothesis, which often repeats one with a small change, and the rest by
     seeds.
 
@@ -122,13 +122,15 @@ def explore(cases: int, number: int, shrink: bool) -> Tally:
     """
     tally = Tally()
     with Oracle() as oracle:
-        _by_hypothesis(lambda case: tally.add(case, judge(case, oracle)), cases // 4, number, (Phase.generate,))
+        _run_hypothesis(
+            lambda case: tally.add_verdict(case, judge_case(case, oracle)), cases // 4, number, (Phase.generate,)
+        )
         seeded = [seeded_case(number * SEEDS_PER_JOB + index) for index in range(cases - cases // 4)]
-        for case, answer in zip(seeded, oracle.ask_all([question(case) for case in seeded]), strict=True):
-            tally.add(case, verdict(case, truth_of(case, answer.placed)))
+        for case, answer in zip(seeded, oracle.send_requests([request_of_case(case) for case in seeded]), strict=True):
+            tally.add_verdict(case, verdict_on_case(case, truth_of_answers(case, answer.placed)))
         _count_promises(tally, cases * PROMISES_PERCENT // 100, number, oracle)
         if any("case" in record for record in tally.smallest.values()) and shrink:
-            _make_small(tally, cases // 4, number, oracle)
+            _shrink_disagreements(tally, cases // 4, number, oracle)
     return tally
 
 
@@ -138,36 +140,36 @@ def _count_promises(tally: Tally, cases: int, number: int, oracle: Oracle) -> No
     for found in broken:
         record = {"kind": BROKEN, "detail": f"{found.unplaced} replicas without a node", "promises": asdict(found)}
         size = len(json.dumps(record))
-        name = f"{BROKEN}, {found.kind}"
+        name = f"{BROKEN}, {found.kind_of_templates}"
         if name not in tally.smallest or size < tally.smallest[name]["size"]:
             tally.smallest[name] = record | {"size": size}
 
 
-def _make_small(tally: Tally, cases: int, number: int, oracle: Oracle) -> None:
-    def fail(case: Case) -> None:
-        found = judge(case, oracle)
-        tally.keep(case, found)
-        if found.disagrees:
+def _shrink_disagreements(tally: Tally, cases: int, number: int, oracle: Oracle) -> None:
+    def raise_on_disagreement(case: Case) -> None:
+        found = judge_case(case, oracle)
+        tally.keep_smallest_case(case, found)
+        if found.is_disagreement:
             # With one exception type for each kind, Hypothesis shrinks a case of each kind.
             raise type(found.kind, (AssertionError,), {})(found.detail)
 
     with contextlib.suppress(AssertionError, BaseExceptionGroup):
-        _by_hypothesis(fail, cases, number, (Phase.generate, Phase.shrink))
+        _run_hypothesis(raise_on_disagreement, cases, number, (Phase.generate, Phase.shrink))
     for record in [record for record in tally.smallest.values() if "case" in record]:
         kind, about = record["kind"], record["case"]["about"]
 
-        def still(case: Case, kind: str = kind, about: str = about) -> bool:
+        def is_same_disagreement(case: Case, kind: str = kind, about: str = about) -> bool:
             try:
-                found = judge(case, oracle)
+                found = judge_case(case, oracle)
             except (OracleFailed, AssertionError, msgspec.ValidationError, KeyError):
                 return False
-            return found.kind == kind and case.about == about
+            return found.kind == kind and case.main_feature == about
 
-        case = pruned(read_case(record["case"]), still)
-        tally.keep(case, judge(case, oracle))
+        case = pruned_case(read_case(record["case"]), is_same_disagreement)
+        tally.keep_smallest_case(case, judge_case(case, oracle))
 
 
-def _by_hypothesis(check: Callable[[Case], None], cases: int, number: int, phases: tuple[Phase, ...]) -> None:
+def _run_hypothesis(check: Callable[[Case], None], cases: int, number: int, phases: tuple[Phase, ...]) -> None:
     chosen = settings(
         max_examples=max(1, cases),
         phases=phases,
@@ -193,10 +195,10 @@ def main() -> int:
     per_job = -(-chosen.cases // chosen.jobs)
     with ProcessPoolExecutor(chosen.jobs) as pool:
         numbers = range(chosen.seed, chosen.seed + chosen.jobs)
-        for part in [pool.submit(explore, per_job, number, not chosen.no_shrink) for number in numbers]:
-            tally.join(part.result())
+        for part in [pool.submit(explore_cases, per_job, number, not chosen.no_shrink) for number in numbers]:
+            tally.add_tally(part.result())
     seconds = time.monotonic() - started
-    report = _report(tally, seconds)
+    report = _report_text(tally, seconds)
     print(report)
     chosen.out.mkdir(parents=True, exist_ok=True)
     (chosen.out / "report.txt").write_text(report + "\n")
@@ -207,7 +209,7 @@ def main() -> int:
     return 1 if tally.smallest else 0
 
 
-def _report(tally: Tally, seconds: float) -> str:
+def _report_text(tally: Tally, seconds: float) -> str:
     lines = [f"{tally.cases} cases ({len(tally.seen)} different) in {seconds:.0f} s"]
     for title, counts in (
         ("verdicts", tally.kinds),

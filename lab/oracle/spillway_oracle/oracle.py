@@ -43,7 +43,7 @@ class Place:
     pod: bool = False
     states_max: int = 0
 
-    def written(self) -> Manifest:
+    def json_object(self) -> Manifest:
         return {
             "namespace": self.namespace,
             "template": self.template,
@@ -102,12 +102,12 @@ class Request:
     place: Sequence[Place] = ()
     admit: Sequence[Manifest] = ()
 
-    def written(self) -> Manifest:
+    def json_object(self) -> Manifest:
         return {
             "load": self.load,
             "assume": self.assume,
             "remove": self.remove,
-            "place": [entry.written() for entry in self.place],
+            "place": [entry.json_object() for entry in self.place],
             "admit": self.admit,
         }
 
@@ -134,32 +134,32 @@ class Oracle:
         if process is not None:
             process.communicate()
 
-    def ask(self, request: Request) -> Answer:
+    def send_request(self, request: Request) -> Answer:
         """Returns the answer to a request. Raises OracleFailed when the whole request failed."""
-        self._write(request)
-        return self._read()
+        self._write_request(request)
+        return self._read_answer()
 
-    def ask_all(self, requests: Sequence[Request], ahead: int = 8) -> Iterator[Answer]:
+    def send_requests(self, requests: Sequence[Request], ahead: int = 8) -> Iterator[Answer]:
         """Yields answers in order. Sends `ahead` requests before the caller takes earlier answers.
 
         ahead is small, so that neither side waits for the other with a full pipe.
         """
         for index in range(len(requests) + ahead):
             if index < len(requests):
-                self._write(requests[index])
+                self._write_request(requests[index])
             if index >= ahead:
-                yield self._read()
+                yield self._read_answer()
 
-    def _write(self, request: Request) -> None:
+    def _write_request(self, request: Request) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(_ENCODER.encode(request.written()) + b"\n")
+            self._process.stdin.write(_ENCODER.encode(request.json_object()) + b"\n")
             self._process.stdin.flush()
         except BrokenPipeError:
             raise OracleFailed(f"{self.program} has ended") from None
 
-    def _read(self) -> Answer:
+    def _read_answer(self) -> Answer:
         assert self._process is not None
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

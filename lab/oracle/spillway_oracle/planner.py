@@ -50,16 +50,16 @@ def planner_answer(world: Mapping[str, Any], template: Manifest, namespace: str)
     except RequestError as error:
         return PlannerAnswer(refused=error.text)
     view = cluster_view(world)
-    shape, unknown = shape_there(declared, view)
+    shape, unknown = shape_in_cluster(declared, view)
     result = compute_fit(shape, view.nodes)
     room = room_on_nodes(shape, result, ())
     rows = zip(view.nodes.names, result.per_node, strict=False)
     by_node = {name: int(count) for name, count in rows if name and count}
     unmodelled = (*unmodelled_with_overhead(declared.unmodelled, declared), *unknown)
-    return PlannerAnswer(room.certain, room.possible, by_node, result.limit().text, unmodelled)
+    return PlannerAnswer(room.certain, room.possible, by_node, result.node_limit().as_text, unmodelled)
 
 
-def shape_there(declared: Shape, view: ClusterView) -> tuple[Shape, tuple[str, ...]]:
+def shape_in_cluster(declared: Shape, view: ClusterView) -> tuple[Shape, tuple[str, ...]]:
     """Returns the shape for that cluster, and the parts of its volume claims that are not computed there."""
     claims = view.claims.get(declared.namespace, NO_CLAIMS)
     shape = with_volume_limits(declared, claims)
@@ -70,7 +70,7 @@ def cluster_view(world: Mapping[str, Any]) -> ClusterView:
     """Returns the view of a cluster of these objects: nodes, pods, namespaces, and perhaps volumes and claims."""
     state = ClusterState("oracle", _SETTINGS)
     for kind, name in _KINDS:
-        state.replace_objects(kind, _decoded(kind, world.get(name, ())), 0.0)
+        state.replace_objects(kind, _decoded_objects(kind, world.get(name, ())), 0.0)
     whole = state.whole_state()
     view = ClusterView(CLUSTER)
     report = CapacityReported(CLUSTER, 1, 0, 1, 0, 0, b"", (), whole.namespaces)
@@ -78,7 +78,7 @@ def cluster_view(world: Mapping[str, Any]) -> ClusterView:
     return view
 
 
-def _decoded(kind: Kind, objects: Sequence[Manifest]) -> tuple[Any, ...]:
+def _decoded_objects(kind: Kind, objects: Sequence[Manifest]) -> tuple[Any, ...]:
     """Returns the objects decoded like a page of a list. Gives each a uid, as an API server does."""
     page = page_decoder(kind).decode(_ENCODER.encode({"metadata": {}, "items": objects}))
     return tuple(page.items or ())

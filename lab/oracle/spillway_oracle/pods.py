@@ -4,7 +4,7 @@ from typing import Any
 
 from spillway.kubernetes.objects import Manifest, Manifests
 
-from .chance import Chance, some, some_of
+from .chance import Chance, pick_at_least_one, pick_at_most
 
 NAMESPACES = ("default", "team-a", "team-b")
 USUAL_NAMESPACES = ("default", "default", "default", "team-a", "team-b")
@@ -15,107 +15,109 @@ CPU = ("500m", "100m", "1", "250m", "0.3", "1.5", "1", "1001m", "333333u")
 MEMORY = ("256Mi", "1Gi", "128974848", "129e6", "129M", "0.1Gi", "1500m", "300Mi", "2Ei")
 
 
-def container(name: str, resources: Manifest) -> Manifest:
+def make_container(name: str, resources: Manifest) -> Manifest:
     return {"name": name, "image": "registry.example/app:1", "resources": resources}
 
 
-def amounts(chance: Chance, small: bool = False) -> dict[str, Any]:
+def make_requests(chance: Chance, small: bool = False) -> dict[str, Any]:
     """Requests of one container. small: one or two ordinary ones."""
     found: dict[str, Any] = {}
-    if chance.yes(80):
-        found["cpu"] = chance.pick(CPU[:5] if small else CPU)
-    if chance.yes(40):
-        found["memory"] = chance.pick(MEMORY[:1] if small else MEMORY)
-    if not small and chance.yes(15):
-        found["ephemeral-storage"] = chance.pick(("100Mi", "1Gi", "0"))
+    if chance.is_chosen(80):
+        found["cpu"] = chance.pick_option(CPU[:5] if small else CPU)
+    if chance.is_chosen(40):
+        found["memory"] = chance.pick_option(MEMORY[:1] if small else MEMORY)
+    if not small and chance.is_chosen(15):
+        found["ephemeral-storage"] = chance.pick_option(("100Mi", "1Gi", "0"))
     return found
 
 
-def port_list(chance: Chance, most: int) -> Manifests:
+def make_host_ports(chance: Chance, most: int) -> Manifests:
     ports = []
-    for number in some_of(chance, (80, 81, 443), most):
+    for number in pick_at_least_one(chance, (80, 81, 443), most):
         port: Manifest = {"containerPort": 8000 + number, "hostPort": number}
-        if chance.yes(30):
-            port["protocol"] = chance.pick(("UDP", "TCP", "SCTP"))
-        if chance.yes(30):
-            port["hostIP"] = chance.pick(("10.0.0.1", "0.0.0.0", "127.0.0.1", "::"))
+        if chance.is_chosen(30):
+            port["protocol"] = chance.pick_option(("UDP", "TCP", "SCTP"))
+        if chance.is_chosen(30):
+            port["hostIP"] = chance.pick_option(("10.0.0.1", "0.0.0.0", "127.0.0.1", "::"))
         ports.append(port)
     return ports
 
 
-def selector(chance: Chance) -> Manifest:
+def make_label_selector(chance: Chance) -> Manifest:
     """A label selector over app, version and track; the empty one matches all pods."""
-    if chance.yes(60):
-        return {"matchLabels": {"app": chance.pick(APPS)}}
-    if chance.yes(8):
+    if chance.is_chosen(60):
+        return {"matchLabels": {"app": chance.pick_option(APPS)}}
+    if chance.is_chosen(8):
         return {}
     expressions = []
-    for key in some_of(chance, ("app", "version", "track"), 2):
-        operator = chance.pick(("In", "NotIn", "Exists", "DoesNotExist"))
+    for key in pick_at_least_one(chance, ("app", "version", "track"), 2):
+        operator = chance.pick_option(("In", "NotIn", "Exists", "DoesNotExist"))
         values = (*APPS, "1", "2") if operator in ("In", "NotIn") else ()
         expression: Manifest = {"key": key, "operator": operator}
         if values:
-            expression["values"] = some_of(chance, values, 2)
+            expression["values"] = pick_at_least_one(chance, values, 2)
         expressions.append(expression)
     return {"matchExpressions": expressions}
 
 
-def pod_affinity(chance: Chance, of_template: bool, kinds: tuple[str, ...] = ("apart", "together")) -> Manifest:
+def make_pod_affinity(chance: Chance, of_template: bool, kinds: tuple[str, ...] = ("apart", "together")) -> Manifest:
     """of_template: the API server still joins its matchLabelKeys; pods that run have them in the selector already."""
     affinity: Manifest = {}
-    kind = chance.pick(kinds)
-    for name in (kind,) if chance.yes(75) else kinds:
-        terms = [_term(chance, of_template) for _ in range(1 + (chance.integer(0, 3) == 3))]
+    kind = chance.pick_option(kinds)
+    for name in (kind,) if chance.is_chosen(75) else kinds:
+        terms = [_make_affinity_term(chance, of_template) for _ in range(1 + (chance.pick_integer(0, 3) == 3))]
         where = "podAntiAffinity" if name == "apart" else "podAffinity"
         affinity[where] = {"requiredDuringSchedulingIgnoredDuringExecution": terms}
-        if chance.yes(10):
-            preferred = [{"weight": 10, "podAffinityTerm": _term(chance, of_template)}]
+        if chance.is_chosen(10):
+            preferred = [{"weight": 10, "podAffinityTerm": _make_affinity_term(chance, of_template)}]
             affinity[where]["preferredDuringSchedulingIgnoredDuringExecution"] = preferred
     return affinity
 
 
-def _term(chance: Chance, of_template: bool) -> Manifest:
-    term: Manifest = {"topologyKey": chance.pick(TOPOLOGIES)}
-    if of_template and chance.yes(50):
+def _make_affinity_term(chance: Chance, of_template: bool) -> Manifest:
+    term: Manifest = {"topologyKey": chance.pick_option(TOPOLOGIES)}
+    if of_template and chance.is_chosen(50):
         term["labelSelector"] = {"matchLabels": {"app": "web"}}
-    elif not chance.yes(4):
-        term["labelSelector"] = selector(chance)
-    if chance.yes(15):
-        term["namespaces"] = some_of(chance, NAMESPACES, 2)
-    if chance.yes(15):
-        term["namespaceSelector"] = chance.pick(
+    elif not chance.is_chosen(4):
+        term["labelSelector"] = make_label_selector(chance)
+    if chance.is_chosen(15):
+        term["namespaces"] = pick_at_least_one(chance, NAMESPACES, 2)
+    if chance.is_chosen(15):
+        term["namespaceSelector"] = chance.pick_option(
             ({"matchLabels": {"team": "red"}}, {}, {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]})
         )
     # A key that the selector names too is refused.
-    if of_template and "labelSelector" in term and "track" not in str(term["labelSelector"]) and chance.yes(12):
-        term[chance.pick(("matchLabelKeys", "mismatchLabelKeys"))] = some_of(chance, (HASH, "track", "absent"), 2)
+    if of_template and "labelSelector" in term and "track" not in str(term["labelSelector"]) and chance.is_chosen(12):
+        term[chance.pick_option(("matchLabelKeys", "mismatchLabelKeys"))] = pick_at_least_one(
+            chance, (HASH, "track", "absent"), 2
+        )
     return term
 
 
-def spread_list(chance: Chance) -> Manifests:
-    keys = some_of(chance, TOPOLOGIES, 2)
-    return [_constraint(chance, key) for key in keys]
+def make_spread_constraints(chance: Chance) -> Manifests:
+    keys = pick_at_least_one(chance, TOPOLOGIES, 2)
+    return [_make_spread_constraint(chance, key) for key in keys]
 
 
-def _constraint(chance: Chance, key: str) -> Manifest:
+def _make_spread_constraint(chance: Chance, key: str) -> Manifest:
     constraint: Manifest = {
-        "maxSkew": chance.integer(1, 3),
+        "maxSkew": chance.pick_integer(1, 3),
         "topologyKey": key,
-        "whenUnsatisfiable": "ScheduleAnyway" if chance.yes(12) else "DoNotSchedule",
+        "whenUnsatisfiable": "ScheduleAnyway" if chance.is_chosen(12) else "DoNotSchedule",
     }
-    own = chance.integer(0, 9)
+    own = chance.pick_integer(0, 9)
     if own < 7:
         constraint["labelSelector"] = {"matchLabels": {"app": "web"}}
     elif own < 9:
-        constraint["labelSelector"] = selector(chance)
-    if chance.yes(20) and constraint["whenUnsatisfiable"] == "DoNotSchedule":
-        constraint["minDomains"] = chance.integer(1, 4)
-    if chance.yes(30):
-        constraint["nodeAffinityPolicy"] = chance.pick(("Ignore", "Honor"))
-    if chance.yes(30):
-        constraint["nodeTaintsPolicy"] = chance.pick(("Honor", "Ignore"))
-    if chance.yes(12):
+        constraint["labelSelector"] = make_label_selector(chance)
+    if chance.is_chosen(20) and constraint["whenUnsatisfiable"] == "DoNotSchedule":
+        constraint["minDomains"] = chance.pick_integer(1, 4)
+    if chance.is_chosen(30):
+        constraint["nodeAffinityPolicy"] = chance.pick_option(("Ignore", "Honor"))
+    if chance.is_chosen(30):
+        constraint["nodeTaintsPolicy"] = chance.pick_option(("Honor", "Ignore"))
+    if chance.is_chosen(12):
         named = str(constraint.get("labelSelector"))
         keys = [key for key in (HASH, "version", "track", "absent") if key not in named]
-        constraint["matchLabelKeys"] = some(chance, keys, 2)
+        constraint["matchLabelKeys"] = pick_at_most(chance, keys, 2)
     return constraint

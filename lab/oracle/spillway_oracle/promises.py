@@ -21,9 +21,9 @@ from .cases import Case, make_case
 from .chance import Chance, Seeded
 from .clusters import NEW_HASH
 from .oracle import FIRST, LAST, RANDOM, SCORE, Oracle, Place, Request
-from .planner import CLUSTER, cluster_view, shape_there
+from .planner import CLUSTER, cluster_view, shape_in_cluster
 from .pods import APPS, HASH, USUAL_NAMESPACES
-from .templates import FEATURES, MIXED, VOLUMES, template
+from .templates import FEATURES, MIXED, VOLUMES, make_template
 from .verdicts import order_matters
 
 MORE_MAX = 40
@@ -59,7 +59,7 @@ class Promises:
     more: int = 0
 
     @property
-    def kind(self) -> str:
+    def kind_of_templates(self) -> str:
         return BETWEEN_PODS if any(order_matters(part.template) for part in self.parts) else PLAIN
 
 
@@ -69,15 +69,15 @@ def check_promises(cases: int, number: int, oracle: Oracle) -> tuple[Counter[str
     broken: list[Promises] = []
     for index in range(cases):
         seed = number * 1_000_000 + index
-        promised = _promise(Seeded(seed))
+        promised = _make_promises(Seeded(seed))
         if promised is None:
             tally["not modelled"] += 1
             continue
-        played = play(promised, oracle, seed)
+        played = place_promised_replicas(promised, oracle, seed)
         if played is None:
             tally["no server would take it"] += 1
             continue
-        kind = played.kind
+        kind = played.kind_of_templates
         tally[f"{kind}: cases"] += 1
         tally[f"{kind}: replicas promised"] += sum(part.replicas for part in played.parts)
         tally[f"{kind}: of the last promise"] += played.parts[-1].replicas
@@ -89,15 +89,15 @@ def check_promises(cases: int, number: int, oracle: Oracle) -> tuple[Counter[str
     return tally, broken
 
 
-def play(promised: Promises, oracle: Oracle, seed: int) -> Promises | None:
+def place_promised_replicas(promised: Promises, oracle: Oracle, seed: int) -> Promises | None:
     """None when an API server would refuse one of the templates."""
     unplaced, more = 0, MORE_MAX
     chance = random.Random(seed)
     for number, (order, mode) in enumerate(ORDERS):
-        places = list(_places(promised.parts, order, mode, chance, number))
+        places = list(_places_in_order(promised.parts, order, mode, chance, number))
         last = promised.parts[-1]
         another = Place(last.namespace, last.template, MORE_MAX, mode, number)
-        *placed, rest = oracle.ask(Request(load=promised.world, place=[*places, another])).placed
+        *placed, rest = oracle.send_request(Request(load=promised.world, place=[*places, another])).placed
         if any(entry.error for entry in placed):
             return None
         missing = sum(place.replicas for place in places) - sum(entry.count for entry in placed)
@@ -105,7 +105,7 @@ def play(promised: Promises, oracle: Oracle, seed: int) -> Promises | None:
     return Promises(promised.world, promised.parts, unplaced, more)
 
 
-def _places(parts: Sequence[Part], order: str, mode: str, chance: random.Random, seed: int) -> Iterator[Place]:
+def _places_in_order(parts: Sequence[Part], order: str, mode: str, chance: random.Random, seed: int) -> Iterator[Place]:
     if order == "mixed":
         each = [part for part in parts for _ in range(part.replicas)]
         chance.shuffle(each)
@@ -116,20 +116,20 @@ def _places(parts: Sequence[Part], order: str, mode: str, chance: random.Random,
         yield Place(part.namespace, part.template, part.replicas, mode, seed, keep=True)
 
 
-def _promise(chance: Chance) -> Promises | None:
+def _make_promises(chance: Chance) -> Promises | None:
     """None when a shape is not modelled or not taken."""
     case = make_case(chance)
     view, promised = cluster_view(case.world), PlannersPromises()
     parts = []
-    for index, (namespace, asked) in enumerate(_templates(chance, case)):
+    for index, (namespace, asked) in enumerate(_random_templates(chance, case)):
         try:
-            shape, unknown = shape_there(shape_of(asked, namespace, "template"), view)
+            shape, unknown = shape_in_cluster(shape_of(asked, namespace, "template"), view)
         except RequestError:
             return None
         if unmodelled_with_overhead(shape.unmodelled, shape) or unknown:
             return None
         certain = promised.room_in_cluster(view, shape, node_groups=False).certain
-        replicas = certain if chance.yes(60) else chance.integer(0, certain)
+        replicas = certain if chance.is_chosen(60) else chance.pick_integer(0, certain)
         reservation = Reservation(replicas, 0, 0, ((shape, replicas),) if replicas else (), ())
         promised.set_reservation(CLUSTER, (namespace, f"workload-{index}"), reservation)
         labels = asked["metadata"]["labels"] | {HASH: f"{NEW_HASH}-{index}"}
@@ -137,13 +137,13 @@ def _promise(chance: Chance) -> Promises | None:
     return Promises(case.world, tuple(parts))
 
 
-def _templates(chance: Chance, case: Case) -> Iterator[tuple[str, Manifest]]:
+def _random_templates(chance: Chance, case: Case) -> Iterator[tuple[str, Manifest]]:
     names = [node["metadata"]["name"] for node in case.nodes]
     yield case.namespace, case.template
-    for _ in range(chance.integer(1, 2)):
-        about = chance.pick(
+    for _ in range(chance.pick_integer(1, 2)):
+        about = chance.pick_option(
             [feature for feature in FEATURES if feature != MIXED and (feature != VOLUMES or "claims" in case.world)]
         )
-        asked = template(chance, frozenset((about,)), names)
-        asked["metadata"]["labels"]["app"] = chance.pick(APPS)
-        yield chance.pick(USUAL_NAMESPACES), asked
+        asked = make_template(chance, frozenset((about,)), names)
+        asked["metadata"]["labels"]["app"] = chance.pick_option(APPS)
+        yield chance.pick_option(USUAL_NAMESPACES), asked

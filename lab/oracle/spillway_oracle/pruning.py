@@ -16,37 +16,37 @@ NEEDED = frozenset(
 """What an object is not one without."""
 
 
-def pruned(case: Case, still: Callable[[Case], bool]) -> Case:
+def pruned_case(case: Case, still: Callable[[Case], bool]) -> Case:
     """The case without every part that can go, one after the other, while `still` holds of it."""
     best: Any = {"world": case.world, "template": case.template}
     smaller = True
     while smaller:
         smaller = False
-        for path in sorted(_parts(best), key=len):
-            candidate = _without(best, path)
-            if candidate is not None and still(_case(candidate, case)):
+        for path in sorted(_removable_paths(best), key=len):
+            candidate = _without_part(best, path)
+            if candidate is not None and still(_case_of_parts(candidate, case)):
                 best, smaller = candidate, True
-    return _case(best, case)
+    return _case_of_parts(best, case)
 
 
-def _case(found: Any, case: Case) -> Case:
+def _case_of_parts(found: Any, case: Case) -> Case:
     return Case(found["world"], case.namespace, found["template"], case.features, case.name)
 
 
-def _parts(value: Any, path: Path = ()) -> Iterator[Path]:
+def _removable_paths(value: Any, path: Path = ()) -> Iterator[Path]:
     """Paths of what may be left out; of a list the last first, so that the others keep their places."""
     if isinstance(value, dict):
         for key, part in value.items():
             if key not in NEEDED:
                 yield (*path, key)
-            yield from _parts(part, (*path, key))
+            yield from _removable_paths(part, (*path, key))
     elif isinstance(value, list):
         for index in reversed(range(len(value))):
             yield (*path, index)
-            yield from _parts(value[index], (*path, index))
+            yield from _removable_paths(value[index], (*path, index))
 
 
-def _without(value: Any, path: Path) -> Any:
+def _without_part(value: Any, path: Path) -> Any:
     """None when the path is not there any more."""
     changed = deepcopy(value)
     at = changed

@@ -51,21 +51,21 @@ class RealCluster:
         self._context = access.ssl_context()
         self._played = 0
 
-    def play(self, case: Case, replicas: int, enough: Callable[[int], bool]) -> int:
+    def schedule_case(self, case: Case, replicas: int, enough: Callable[[int], bool]) -> int:
         """Replicas that are bound once all others are said to be unschedulable and `enough` of the number holds."""
-        self._clear()
+        self._delete_pods_and_nodes()
         for namespace in {case.namespace, *(pod["metadata"]["namespace"] for pod in case.world["pods"])}:
-            self._namespace(namespace, case)
+            self._create_namespace(namespace, case)
         for node in case.world["nodes"]:
-            self._node(node)
+            self._create_node(node)
         for pod in case.world["pods"]:
-            self._pod(pod)
+            self._create_pod(pod)
         self._wait_for_the_scheduler()
         path = f"/api/v1/namespaces/{case.namespace}/pods"
         for index in range(replicas):
             metadata = case.template["metadata"] | {"name": f"replica-{index}"}
-            self._call("POST", path, case.template | {"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
-        return self._settled(path, enough)
+            self._call_api("POST", path, case.template | {"apiVersion": "v1", "kind": "Pod", "metadata": metadata})
+        return self._wait_for_bound_replicas(path, enough)
 
     def _wait_for_the_scheduler(self) -> None:
         """Until it has bound a pod to a node that was made last, so that it knows the others; no replica fits there."""
@@ -73,22 +73,24 @@ class RealCluster:
         name = f"sentinel-{self._played}"
         taint = {"key": "sentinel", "effect": "NoSchedule"}
         status = {"allocatable": {"pods": "1", "cpu": "1"}}
-        self._node({"metadata": {"name": name, "labels": {name: ""}}, "spec": {"taints": [taint]}, "status": status})
+        self._create_node(
+            {"metadata": {"name": name, "labels": {name: ""}}, "spec": {"taints": [taint]}, "status": status}
+        )
         container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "1"}}}
         tolerations = [{"key": "sentinel", "operator": "Exists"}]
         spec = {"containers": [container], "nodeSelector": {name: ""}, "tolerations": tolerations}
         path = "/api/v1/namespaces/default/pods"
-        self._call("POST", path, {"metadata": {"name": name}, "spec": spec})
+        self._call_api("POST", path, {"metadata": {"name": name}, "spec": spec})
         until = time.monotonic() + SETTLE_SECONDS
-        while "nodeName" not in self._call("GET", f"{path}/{name}")["spec"]:
+        while "nodeName" not in self._call_api("GET", f"{path}/{name}")["spec"]:
             if time.monotonic() > until:
                 raise NotSettled(f"{name} is not bound")
             time.sleep(PAUSE_SECONDS)
 
-    def _settled(self, path: str, enough: Callable[[int], bool]) -> int:
+    def _wait_for_bound_replicas(self, path: str, enough: Callable[[int], bool]) -> int:
         until = time.monotonic() + SETTLE_SECONDS
         while time.monotonic() < until:
-            items = self._call("GET", path)["items"]
+            items = self._call_api("GET", path)["items"]
             replicas = [pod for pod in items if pod["metadata"]["name"].startswith("replica-")]
             bound = sum("nodeName" in pod["spec"] for pod in replicas)
             if bound + sum(_is_unschedulable(pod) for pod in replicas) == len(replicas) and enough(bound):
@@ -96,40 +98,40 @@ class RealCluster:
             time.sleep(PAUSE_SECONDS)
         raise NotSettled(f"{bound} of {len(replicas)} bound")
 
-    def _clear(self) -> None:
-        for pod in self._call("GET", "/api/v1/pods")["items"]:
+    def _delete_pods_and_nodes(self) -> None:
+        for pod in self._call_api("GET", "/api/v1/pods")["items"]:
             metadata = pod["metadata"]
             path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
-            self._call("DELETE", path, {"gracePeriodSeconds": 0})
-        self._call("DELETE", "/api/v1/nodes", {})
+            self._call_api("DELETE", path, {"gracePeriodSeconds": 0})
+        self._call_api("DELETE", "/api/v1/nodes", {})
 
-    def _namespace(self, name: str, case: Case) -> None:
+    def _create_namespace(self, name: str, case: Case) -> None:
         known = {entry["metadata"]["name"]: entry["metadata"]["labels"] for entry in case.world["namespaces"]}
         body = {"metadata": {"name": name, "labels": known.get(name, {})}}
         try:
-            self._call("POST", "/api/v1/namespaces", body)
+            self._call_api("POST", "/api/v1/namespaces", body)
         except Refused as error:
             if error.code != HTTPStatus.CONFLICT:
                 raise
-            self._call("PATCH", f"/api/v1/namespaces/{name}", body)
+            self._call_api("PATCH", f"/api/v1/namespaces/{name}", body)
 
-    def _node(self, node: Manifest) -> None:
+    def _create_node(self, node: Manifest) -> None:
         """A new node is tainted by the server until somebody finds it ready: here the case says what it has."""
         name = node["metadata"]["name"]
         metadata = {"name": name, "labels": node["metadata"].get("labels", {})}
-        self._call("POST", "/api/v1/nodes", {"metadata": metadata, "spec": node["spec"]})
+        self._call_api("POST", "/api/v1/nodes", {"metadata": metadata, "spec": node["spec"]})
         allocatable = node["status"]["allocatable"]
-        self._call("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"capacity": allocatable}})
-        self._call("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"allocatable": allocatable}})
-        self._call("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": node["spec"].get("taints", [])}})
+        self._call_api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"capacity": allocatable}})
+        self._call_api("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"allocatable": allocatable}})
+        self._call_api("PATCH", f"/api/v1/nodes/{name}", {"spec": {"taints": node["spec"].get("taints", [])}})
 
-    def _pod(self, pod: Manifest) -> None:
+    def _create_pod(self, pod: Manifest) -> None:
         metadata = {key: pod["metadata"][key] for key in ("name", "labels")}
         path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
-        self._call("POST", path, {"metadata": metadata, "spec": pod["spec"]})
-        self._call("PATCH", f"{path}/{metadata['name']}/status", {"status": pod["status"]})
+        self._call_api("POST", path, {"metadata": metadata, "spec": pod["spec"]})
+        self._call_api("PATCH", f"{path}/{metadata['name']}/status", {"status": pod["status"]})
 
-    def _call(self, verb: str, path: str, body: Manifest | None = None) -> dict[str, Any]:
+    def _call_api(self, verb: str, path: str, body: Manifest | None = None) -> dict[str, Any]:
         content = MERGE if verb == "PATCH" else "application/json"
         request = urllib.request.Request(
             self._access.server + path,

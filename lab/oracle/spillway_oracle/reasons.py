@@ -17,7 +17,7 @@ from spillway.kubernetes.objects import Manifest
 from spillway.kubernetes.pod_shape import shape_of
 
 from .cases import Case
-from .planner import CLUSTER, cluster_view, shape_there
+from .planner import CLUSTER, cluster_view, shape_in_cluster
 
 Refused = tuple[str, str, tuple[str, ...]]
 """A node, the plugin that refused one replica more, and its words, sorted: of resources it says them in any order."""
@@ -56,24 +56,28 @@ class Compared:
     kind: str
 
     @property
-    def differs(self) -> bool:
+    def is_deviation(self) -> bool:
         return self.kind not in (ALIKE, SAID_OF_THE_POD, HASH_UNKNOWN)
 
 
-def compared(case: Case, nodes: Mapping[str, int], refused: tuple[Refused, ...], pod: Manifest) -> Iterator[Compared]:
+def compare_reasons(
+    case: Case, nodes: Mapping[str, int], refused: tuple[Refused, ...], pod: Manifest
+) -> Iterator[Compared]:
     """nodes: the replicas that stand on each; pod: one of them, as the API server stored it."""
-    view = cluster_view({**case.world, "pods": [*case.world["pods"], *_pods(nodes, pod)]})
-    shape, _ = shape_there(shape_of(case.template, case.namespace, "template"), view)
+    view = cluster_view({**case.world, "pods": [*case.world["pods"], *_placed_pods(nodes, pod)]})
+    shape, _ = shape_in_cluster(shape_of(case.template, case.namespace, "template"), view)
     is_hash_unknown = len(candidate_shapes(shape, view.nodes)) > 1
     for node, plugin, words in refused:
         filters = explain_node(shape, view.nodes, CLUSTER, node).filters
-        yield Compared(node, plugin, _kind(filters, plugin, words, is_hash_unknown))
+        yield Compared(node, plugin, _kind_of_comparison(filters, plugin, words, is_hash_unknown))
 
 
-def _kind(filters: tuple[NodeFilter, ...], plugin: str, words: tuple[str, ...], is_hash_unknown: bool) -> str:
+def _kind_of_comparison(
+    filters: tuple[NodeFilter, ...], plugin: str, words: tuple[str, ...], is_hash_unknown: bool
+) -> str:
     barring = [entry for entry in filters if not entry.passes]
     first = barring[0] if barring else NodeFilter("no filter", True, "")
-    if plugin in first.filter.split(", ") and _means(first.reason, plugin, words):
+    if plugin in first.filter.split(", ") and _has_same_meaning(first.reason, plugin, words):
         return ALIKE
     if is_hash_unknown and plugin in ("PodTopologySpread", "InterPodAffinity"):
         return HASH_UNKNOWN
@@ -84,7 +88,7 @@ def _kind(filters: tuple[NodeFilter, ...], plugin: str, words: tuple[str, ...], 
     return f"scheduler: {plugin}: {', '.join(words)}; explain: {said or 'no filter bars it'}"
 
 
-def _means(reason: str, plugin: str, words: tuple[str, ...]) -> bool:
+def _has_same_meaning(reason: str, plugin: str, words: tuple[str, ...]) -> bool:
     if plugin == "NodeResourcesFit":
         theirs = {"pods" if text == "Too many pods" else text.removeprefix("Insufficient ") for text in words}
         return theirs == {text.partition(" short by ")[0] for text in reason.split(", ")}
@@ -92,7 +96,7 @@ def _means(reason: str, plugin: str, words: tuple[str, ...]) -> bool:
     return len(ours) == len(words) and all(re.match(mine, reason) for mine in ours)
 
 
-def _pods(nodes: Mapping[str, int], pod: Manifest) -> Iterator[dict[str, Any]]:
+def _placed_pods(nodes: Mapping[str, int], pod: Manifest) -> Iterator[dict[str, Any]]:
     for node, count in nodes.items():
         for number in range(count):
             name = f"placed-{node}-{number}"

@@ -16,7 +16,7 @@ from .clusters import NEW_HASH
 from .oracle import EXTREMES, FIRST, LAST, RANDOM, SCORE, Place, Placed, Request
 from .planner import PlannerAnswer, planner_answer
 from .pods import HASH
-from .reasons import Compared, Refused, compared
+from .reasons import Compared, Refused, compare_reasons
 
 REPLICAS_MAX = 300
 STATES_MAX = 1500
@@ -68,7 +68,7 @@ class Verdict:
     reasons: tuple[Compared, ...] = ()
 
     @property
-    def disagrees(self) -> bool:
+    def is_disagreement(self) -> bool:
         return self.kind in DISAGREEMENTS
 
 
@@ -82,21 +82,23 @@ def order_matters(template: Manifest) -> bool:
     )
 
 
-def question(case: Case) -> Request:
+def request_of_case(case: Case) -> Request:
     """Returns the request for a case. Replicas have their template's hash, as in a ReplicaSet. The planner lacks it."""
     metadata = case.template["metadata"]
     labels = {**metadata.get("labels", {}), HASH: NEW_HASH}
     template = case.template | {"metadata": metadata | {"labels": labels}}
 
-    def place(mode: str, seed: int = 0) -> Place:
+    def placement_by_mode(mode: str, seed: int = 0) -> Place:
         return Place(case.namespace, template, REPLICAS_MAX, mode, seed, states_max=STATES_MAX, pod=mode == FIRST)
 
     if not order_matters(case.template):
-        return Request(load=case.world, place=(place(FIRST),))
-    return Request(load=case.world, place=(place(EXTREMES), *(place(mode, seed) for mode, seed in SAMPLES)))
+        return Request(load=case.world, place=(placement_by_mode(FIRST),))
+    return Request(
+        load=case.world, place=(placement_by_mode(EXTREMES), *(placement_by_mode(mode, seed) for mode, seed in SAMPLES))
+    )
 
 
-def truth_of(case: Case, placed: Sequence[Placed]) -> Truth:
+def truth_of_answers(case: Case, placed: Sequence[Placed]) -> Truth:
     """Returns the truth of a case. placed: the oracle's answers to question(case)."""
     errors = [entry.error for entry in placed if entry.error]
     if errors and errors[0].startswith(REFUSED_BY_SERVER):
@@ -104,12 +106,12 @@ def truth_of(case: Case, placed: Sequence[Placed]) -> Truth:
     first = placed[1] if order_matters(case.template) else placed[0]
     reasons = tuple((node, why.plugin, tuple(sorted(why.reasons or ()))) for node, why in sorted(first.refused.items()))
     stands = tuple(sorted(first.nodes.items()))
-    pod = None if first.pod is None else _nameless(first.pod)
+    pod = None if first.pod is None else _pod_without_name(first.pod)
     if not order_matters(case.template):
-        _no_errors(errors)
+        _check_no_errors(errors)
         return Truth(first.count, first.count, nodes=stands, reasons=reasons, pod=pod)
     extremes, *samples = placed
-    _no_errors([entry.error for entry in samples if entry.error])
+    _check_no_errors([entry.error for entry in samples if entry.error])
     counts = [entry.count for entry in samples]
     if extremes.least is None or extremes.most is None:
         if "states" not in extremes.error:
@@ -120,38 +122,38 @@ def truth_of(case: Case, placed: Sequence[Placed]) -> Truth:
     return Truth(extremes.least, extremes.most, True, True, stands, "", reasons, pod)
 
 
-def _nameless(pod: Manifest) -> Manifest:
+def _pod_without_name(pod: Manifest) -> Manifest:
     return pod | {"metadata": {name: value for name, value in pod["metadata"].items() if name != "name"}}
 
 
-def _no_errors(errors: Sequence[str]) -> None:
+def _check_no_errors(errors: Sequence[str]) -> None:
     if errors:
         raise AssertionError(f"the oracle failed: {errors[0]}")
 
 
-def _with_reasons(case: Case, found: Verdict) -> Verdict:
+def _verdict_with_reasons(case: Case, found: Verdict) -> Verdict:
     """Adds the compared reasons of each full node, if planner and oracle agree on the numbers."""
     truth = found.truth
     if found.kind != AGREES or truth.pod is None:
         return found
-    reasons = tuple(compared(case, dict(truth.nodes), truth.reasons, truth.pod))
-    differing = [f"{one.node}: {one.kind}" for one in reasons if one.differs]
+    reasons = tuple(compare_reasons(case, dict(truth.nodes), truth.reasons, truth.pod))
+    differing = [f"{one.node}: {one.kind}" for one in reasons if one.is_deviation]
     if differing:
         return Verdict(OTHER_REASONS, differing[0], truth, found.answer, reasons)
     return replace(found, reasons=reasons)
 
 
-def planner_on(case: Case) -> PlannerAnswer:
+def planner_answer_to_case(case: Case) -> PlannerAnswer:
     return planner_answer(case.world, case.template, case.namespace)
 
 
-def verdict(case: Case, truth: Truth) -> Verdict:
-    answer = planner_on(case)
-    kind, detail = _compared(truth, answer)
-    return _with_reasons(case, Verdict(kind, detail, truth, answer))
+def verdict_on_case(case: Case, truth: Truth) -> Verdict:
+    answer = planner_answer_to_case(case)
+    kind, detail = _kind_and_detail(truth, answer)
+    return _verdict_with_reasons(case, Verdict(kind, detail, truth, answer))
 
 
-def _compared(truth: Truth, answer: PlannerAnswer) -> tuple[str, str]:
+def _kind_and_detail(truth: Truth, answer: PlannerAnswer) -> tuple[str, str]:
     if truth.refused:
         return INVALID, truth.refused
     if answer.refused:

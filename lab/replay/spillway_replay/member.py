@@ -13,7 +13,7 @@ from snapshot.settings import SnapshotSettings
 from spillway.kubernetes.objects import DEPLOYMENTS, NODES, PODS, REPLICASETS, Deployment, Manifest
 from spillway.model import Generation
 
-from .objects import decoded, deployment, pod, replica_set
+from .objects import decode_objects, make_deployment, make_pod, make_replica_set
 from .schedulers import Pods, Scheduler
 from .trace import Cluster
 from .workloads import PLAIN, Key, Workload
@@ -51,9 +51,9 @@ class Report:
 class Listener(Protocol):
     """Receives the reports of the clusters."""
 
-    async def begin(self, cluster: Cluster, whole: StateChanges) -> None: ...
+    async def add_cluster(self, cluster: Cluster, whole: StateChanges) -> None: ...
 
-    async def hear(self, cluster: str, report: Report) -> None: ...
+    async def receive_report(self, cluster: str, report: Report) -> None: ...
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class Deployed:
     none_fits: int = -1
 
     @property
-    def bound(self) -> int:
+    def bound_pod_count(self) -> int:
         return sum(1 for one in self.pods if one.node)
 
 
@@ -103,20 +103,20 @@ class Member:
         self._late: asyncio.Queue[tuple[float, float, Report]] = asyncio.Queue()
         self._said_at, self._made, self._leavings = 0.0, 0, 0
         self._left: list[tuple[float, Manifest]] = []
-        self._collector.replace_objects(NODES, decoded(NODES, cluster.nodes), 0.0)
-        self._collector.replace_objects(PODS, decoded(PODS, cluster.pods), 0.0)
+        self._collector.replace_objects(NODES, decode_objects(NODES, cluster.nodes), 0.0)
+        self._collector.replace_objects(PODS, decode_objects(PODS, cluster.pods), 0.0)
 
-    async def begin(self) -> None:
+    async def report_first_state(self) -> None:
         self._collector.take_changes()
-        await self._listener.begin(self.cluster, self._collector.whole_state())
+        await self._listener.add_cluster(self.cluster, self._collector.whole_state())
 
     @property
-    def pending(self) -> int:
+    def pending_pod_count(self) -> int:
         return sum(1 for known in self.objects.values() for one in known.pods if not one.node)
 
     # ── What is asked of it ─────────────────────────────────────────────────────────────────────────────────────
 
-    def carry_out(self, workload: Workload, version: Generation, replicas: int, removing: bool) -> None:
+    def apply_part(self, workload: Workload, version: Generation, replicas: int, removing: bool) -> None:
         """Changes the object to this version of its part. Ignores a version older than the object's."""
         key = workload.key
         if key in self._versions and version < self._versions[key]:
@@ -125,18 +125,18 @@ class Member:
         known = self.objects.get(key)
         if removing:
             if known is not None:
-                self._scale(known, 0)
+                self._scale_deployment(known, 0)
                 del self.objects[key]
-                self._collector.remove_object(DEPLOYMENTS, self._object(known))
+                self._collector.remove_object(DEPLOYMENTS, self._deployment_object(known))
             self._gone[key] = version
             return
         if known is None:
             known = self.objects[key] = Deployed(workload, version, 0)
-            self._collector.upsert_object(REPLICASETS, replica_set(_uid(key)))
+            self._collector.upsert_object(REPLICASETS, make_replica_set(_uid_of_key(key)))
         known.version = version
-        self._scale(known, replicas)
+        self._scale_deployment(known, replicas)
 
-    def _scale(self, known: Deployed, replicas: int) -> None:
+    def _scale_deployment(self, known: Deployed, replicas: int) -> None:
         """Scales as a ReplicaSet does: pods without a node are removed first."""
         known.replicas = replicas
         key = known.workload.key
@@ -148,34 +148,34 @@ class Member:
         known.pods.sort(key=lambda one: not one.node)
         for one in known.pods[replicas:]:
             if one.node:
-                self.scheduler.remove([self._pods(known, one)])
-                self._left.append((_now(), _manifest(known.workload, one)))
+                self.scheduler.remove_pods([self._pods_of_replica(known, one)])
+                self._left.append((_loop_time(), _pod_manifest(known.workload, one)))
                 self._leavings += 1
-            self._collector.pods.remove(f"{one.name}-0")
+            self._collector.pods.remove_pod(f"{one.name}-0")
         del known.pods[replicas:]
-        self._show(known)
+        self._show_deployment(known)
 
-    def leave(self, pods: Sequence[Manifest]) -> None:
+    def end_foreign_pods(self, pods: Sequence[Manifest]) -> None:
         """Ends pods of other users."""
-        self.scheduler.leave(pods)
+        self.scheduler.remove_foreign_pods(pods)
         for manifest in pods:
-            self._left.append((_now(), manifest))
+            self._left.append((_loop_time(), manifest))
             self._leavings += 1
-            self._collector.pods.remove(manifest["metadata"]["uid"])
+            self._collector.pods.remove_pod(manifest["metadata"]["uid"])
 
     # ── What it does by itself ──────────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
-        await asyncio.gather(self._work(), self._tell())
+        await asyncio.gather(self._run_controllers(), self._send_late_reports())
 
-    async def _work(self) -> None:
+    async def _run_controllers(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
-            self._schedule()
-            self._observe()
+            self._schedule_pods()
+            self._queue_report()
 
-    def _schedule(self) -> None:
-        now = _now()
+    def _schedule_pods(self) -> None:
+        now = _loop_time()
         due = [
             (known, one)
             for known in self.objects.values()
@@ -186,19 +186,19 @@ class Member:
         due = due[:PODS_A_TICK]
         if not due:
             return
-        asked = [(known, one) for known, one in due if not self._is_hopeless(known)]
-        placed = self.scheduler.place([self._pods(known, one) for known, one in asked])
+        asked = [(known, one) for known, one in due if not self._is_placement_hopeless(known)]
+        placed = self.scheduler.place_pods([self._pods_of_replica(known, one) for known, one in asked])
         node_of = {one.name: nodes[0] for (_, one), nodes in zip(asked, placed, strict=True) if nodes}
         for known, one in due:
             if one.name in node_of:
                 one.node = node_of[one.name]
             else:
                 self._note_failure(known, one, now)
-            made = pod(f"{one.name}-0", _uid(known.workload.key), known.workload.pod_template, one.node)
+            made = make_pod(f"{one.name}-0", _uid_of_key(known.workload.key), known.workload.pod_template, one.node)
             self._collector.upsert_object(PODS, made)
-            self._show(known)
+            self._show_deployment(known)
 
-    def _is_hopeless(self, known: Deployed) -> bool:
+    def _is_placement_hopeless(self, known: Deployed) -> bool:
         """Returns whether no pod has left since an equal one found no node. Then pods that ignore others find none
         either."""
         return known.workload.kind == PLAIN and known.none_fits == self._leavings
@@ -210,28 +210,28 @@ class Member:
             self.failed[known.workload.key] += 1
         one.retry_at, one.wait = now + one.wait, min(2 * one.wait, RETRY_LONGEST_SECONDS)
 
-    def _show(self, known: Deployed) -> None:
-        self._collector.upsert_object(DEPLOYMENTS, self._object(known))
+    def _show_deployment(self, known: Deployed) -> None:
+        self._collector.upsert_object(DEPLOYMENTS, self._deployment_object(known))
         self._changed.add(known.workload.key)
 
-    def _object(self, known: Deployed) -> Deployment:
-        uid = _uid(known.workload.key)
-        return deployment(FLEET, uid, known.version, known.replicas, len(known.pods), known.bound)
+    def _deployment_object(self, known: Deployed) -> Deployment:
+        uid = _uid_of_key(known.workload.key)
+        return make_deployment(FLEET, uid, known.version, known.replicas, len(known.pods), known.bound_pod_count)
 
-    def _pods(self, known: Deployed, one: Replica) -> Pods:
+    def _pods_of_replica(self, known: Deployed, one: Replica) -> Pods:
         return Pods(known.workload.key[0], known.workload.pod_template, 1, one.name)
 
     # ── What is said of it ──────────────────────────────────────────────────────────────────────────────────────
 
-    def _observe(self) -> None:
+    def _queue_report(self) -> None:
         """Sends a record of this instant if anything changed or none was sent for a while."""
-        now = _now()
+        now = _loop_time()
         changes, groups = self._collector.take_changes(), self._collector.take_waiting_groups()
         shown = [Shown(key, version, 0, 0, gone=True) for key, version in self._gone.items()]
         for key in sorted(self._changed):
             known = self.objects.get(key)
             if known is not None:
-                shown.append(Shown(key, known.version, len(known.pods), known.bound))
+                shown.append(Shown(key, known.version, len(known.pods), known.bound_pod_count))
         self._gone, self._changed = {}, set()
         if not (changes or groups or shown) and now < self._said_at + HEARTBEAT_SECONDS:
             return
@@ -239,28 +239,28 @@ class Member:
         due = now + self._random.uniform(DELAY_SECONDS_MIN, self._delay_seconds_max)
         self._late.put_nowait((now, due, Report(changes, groups, tuple(shown), 0.0)))
 
-    async def _tell(self) -> None:
+    async def _send_late_reports(self) -> None:
         while True:
             seen_at, due, report = await self._late.get()
-            await asyncio.sleep(max(0.0, due - _now()))
-            late = Report(report.changes, report.groups, report.shown, _now() - seen_at)
+            await asyncio.sleep(max(0.0, due - _loop_time()))
+            late = Report(report.changes, report.groups, report.shown, _loop_time() - seen_at)
             self._left = [(at, manifest) for at, manifest in self._left if at > seen_at]
-            await self._listener.hear(self.cluster.name, late)
+            await self._listener.receive_report(self.cluster.name, late)
 
-    def untold(self, since: float = 0.0) -> list[Manifest]:
+    def unreported_departures(self, since: float = 0.0) -> list[Manifest]:
         """Returns pods that left at `since` or later and that no record has reported yet."""
         return [manifest for at, manifest in self._left if at >= since]
 
 
-def _manifest(workload: Workload, one: Replica) -> Manifest:
+def _pod_manifest(workload: Workload, one: Replica) -> Manifest:
     template = workload.pod_template
     name = {"name": f"{one.name}-0", "namespace": workload.key[0]}
     return {"metadata": template["metadata"] | name, "spec": template["spec"] | {"nodeName": one.node}, "status": {}}
 
 
-def _uid(key: Key) -> str:
+def _uid_of_key(key: Key) -> str:
     return "/".join(key)
 
 
-def _now() -> float:
+def _loop_time() -> float:
     return asyncio.get_running_loop().time()

@@ -37,11 +37,11 @@ class View:
     rows: dict[str, NodeRow] = field(default_factory=dict)
     nodes: ClusterNodes = field(default_factory=ClusterNodes)
 
-    def take(self, changes: StateChanges) -> None:
+    def apply_changes(self, changes: StateChanges) -> None:
         self.rows.update((row.name, row) for row in changes.rows)
-        self.nodes.upsert(columns_of(changes.rows), 0)
+        self.nodes.upsert_nodes(columns_of(changes.rows), 0)
 
-    def estimate(self, shape: Shape, way: str) -> int:
+    def estimate_replicas(self, shape: Shape, way: str) -> int:
         if way == NODES:
             return compute_fit(shape, self.nodes).total
         free: Counter[str] = Counter()
@@ -69,47 +69,47 @@ class Naive:
     _retrying: "asyncio.Task[None] | None" = None
 
     async def start(self) -> None:
-        self._retrying = asyncio.create_task(self._retry())
+        self._retrying = asyncio.create_task(self._retry_unplaced())
 
-    async def begin(self, cluster: Cluster, whole: StateChanges) -> None:
+    async def add_cluster(self, cluster: Cluster, whole: StateChanges) -> None:
         self._tiers[cluster.name] = cluster.tier
         self._views[cluster.name] = View()
-        self._views[cluster.name].take(whole)
+        self._views[cluster.name].apply_changes(whole)
 
-    async def hear(self, cluster: str, report: Report) -> None:
-        self._views[cluster].take(report.changes)
+    async def receive_report(self, cluster: str, report: Report) -> None:
+        self._views[cluster].apply_changes(report.changes)
 
     async def apply(self, workload: Workload, idempotency_key: str) -> Answer:
         before = self.workloads.get(workload.key)
         self.workloads[workload.key] = workload
-        return self._decide(workload, workload.replicas, "Apply" if before is None else "Policy")
+        return self._decide_placement(workload, workload.replicas, "Apply" if before is None else "Policy")
 
     async def scale(self, workload: Workload, replicas: int, idempotency_key: str) -> Answer:
         if workload.key not in self._parts:
             return Answer(0, 0, "NOT_FOUND")
-        return self._decide(self.workloads[workload.key], replicas, "Scale")
+        return self._decide_placement(self.workloads[workload.key], replicas, "Scale")
 
-    def unplaced(self) -> dict[Key, int]:
+    def unplaced_by_workload(self) -> dict[Key, int]:
         missing = {key: wanted - sum(self._parts[key].values()) for key, wanted in self._wanted.items()}
         return {key: count for key, count in missing.items() if count > 0}
 
-    def desired(self) -> Mapping[str, Mapping[Key, int]]:
+    def desired_by_cluster(self) -> Mapping[str, Mapping[Key, int]]:
         wanted: dict[str, dict[Key, int]] = {}
         for key, parts in self._parts.items():
             for cluster, replicas in parts.items():
                 wanted.setdefault(cluster, {})[key] = replicas
         return wanted
 
-    def declared(self) -> dict[Key, int]:
+    def declared_by_workload(self) -> dict[Key, int]:
         return dict(self._wanted)
 
-    async def _retry(self) -> None:
+    async def _retry_unplaced(self) -> None:
         while True:
             await asyncio.sleep(RETRY_SECONDS)
-            for key in sorted(self.unplaced()):
-                self._decide(self.workloads[key], self._wanted[key], "Waiting")
+            for key in sorted(self.unplaced_by_workload()):
+                self._decide_placement(self.workloads[key], self._wanted[key], "Waiting")
 
-    def _decide(self, workload: Workload, replicas: int, cause: str) -> Answer:
+    def _decide_placement(self, workload: Workload, replicas: int, cause: str) -> Answer:
         known = self._parts.get(workload.key)
         before = known or {}
         clusters = workload.clusters or tuple(self._tiers)
@@ -117,41 +117,41 @@ class Naive:
         surplus = sum(after.values()) - replicas
         estimates = {}
         if surplus > 0:
-            for cluster, count in divided(after, surplus).items():
+            for cluster, count in divide_in_proportion(after, surplus).items():
                 after[cluster] -= count
         elif surplus < 0:
-            estimates = self._estimates(workload, clusters)
+            estimates = self._estimate_by_cluster(workload, clusters)
             for tier in ("own", "cloud"):
                 rooms = {cluster: room for cluster, room in estimates.items() if self._tiers[cluster] == tier}
-                for cluster, count in divided(rooms, replicas - sum(after.values())).items():
+                for cluster, count in divide_in_proportion(rooms, replicas - sum(after.values())).items():
                     after[cluster] = after.get(cluster, 0) + count
         placed = sum(after.values())
         if placed < replicas and workload.refuse and cause in ("Apply", "Scale", "Policy"):
             return Answer(0, 0, REFUSED)
         if known is not None:
-            bounds = [_bound(cluster, before, after, clusters, estimates) for cluster in self._tiers]
+            bounds = [_bound_of_cluster(cluster, before, after, clusters, estimates) for cluster in self._tiers]
             self.decisions[cause] += 1
             self.moves[cause] += sum(max(0, had - after.get(cluster, 0)) for cluster, had in before.items())
             self.least[cause] += least_moves(bounds, placed)
         self._parts[workload.key], self._wanted[workload.key] = after, replicas
-        self._say(workload, before, after)
+        self._apply_parts_later(workload, before, after)
         return Answer(placed, replicas - placed)
 
-    def _estimates(self, workload: Workload, clusters: tuple[str, ...]) -> dict[str, int]:
+    def _estimate_by_cluster(self, workload: Workload, clusters: tuple[str, ...]) -> dict[str, int]:
         shape = replace(shape_of(workload.template, workload.key[0], "template"), spread=(), apart=(), near=())
-        return {cluster: self._views[cluster].estimate(shape, self.way) for cluster in clusters}
+        return {cluster: self._views[cluster].estimate_replicas(shape, self.way) for cluster in clusters}
 
-    def _say(self, workload: Workload, before: Mapping[str, int], after: Mapping[str, int]) -> None:
+    def _apply_parts_later(self, workload: Workload, before: Mapping[str, int], after: Mapping[str, int]) -> None:
         for cluster in sorted({*before, *after}):
             replicas = after.get(cluster, 0)
             if before.get(cluster) != replicas:
                 self._made += 1
                 arguments = (workload, Generation(1, self._made), replicas, replicas == 0)
                 delay = self.random.uniform(*CARRIED_OUT_SECONDS)
-                self.loop.call_later(delay, self.members[cluster].carry_out, *arguments)
+                self.loop.call_later(delay, self.members[cluster].apply_part, *arguments)
 
 
-def divided(most: Mapping[str, int], wanted: int) -> dict[str, int]:
+def divide_in_proportion(most: Mapping[str, int], wanted: int) -> dict[str, int]:
     """As many as are wanted, in proportion to most and never above it: by largest remainders, then by name."""
     total = sum(most.values())
     wanted = max(0, min(wanted, total))
@@ -164,7 +164,7 @@ def divided(most: Mapping[str, int], wanted: int) -> dict[str, int]:
     return {name: count for name, count in shares.items() if count}
 
 
-def _bound(
+def _bound_of_cluster(
     cluster: str,
     before: Mapping[str, int],
     after: Mapping[str, int],

@@ -12,11 +12,11 @@ T = TypeVar("T")
 FLEET_LABEL, PLACEMENT_ANNOTATION = "spillway.io/fleet", "spillway.io/placement"
 
 
-def decoded(kind: Kind, objects: Sequence[Manifest]) -> tuple[Any, ...]:
-    return tuple(_as_listed(manifest, kind.type) for manifest in objects)
+def decode_objects(kind: Kind, objects: Sequence[Manifest]) -> tuple[Any, ...]:
+    return tuple(_decode_as_listed(manifest, kind.type) for manifest in objects)
 
 
-def deployment(fleet: str, uid: str, version: Generation, replicas: int, pods: int, ready: int) -> Deployment:
+def make_deployment(fleet: str, uid: str, version: Generation, replicas: int, pods: int, ready: int) -> Deployment:
     """uid: namespace/name. Its controller has seen it."""
     namespace, _, name = uid.partition("/")
     metadata = {
@@ -32,7 +32,7 @@ def deployment(fleet: str, uid: str, version: Generation, replicas: int, pods: i
     return msgspec.convert({"metadata": metadata, "spec": {"replicas": replicas}, "status": status}, Deployment)
 
 
-def replica_set(uid: str) -> ReplicaSet:
+def make_replica_set(uid: str) -> ReplicaSet:
     """The one of a Deployment, by the Deployment's uid."""
     namespace, _, name = uid.partition("/")
     owner = {"kind": "Deployment", "name": name, "uid": uid, "controller": True}
@@ -40,16 +40,18 @@ def replica_set(uid: str) -> ReplicaSet:
     return msgspec.convert({"metadata": metadata}, ReplicaSet)
 
 
-def pod(name: str, uid: str, template: Manifest, node: str) -> Pod:
+def make_pod(name: str, uid: str, template: Manifest, node: str) -> Pod:
     """Of the ReplicaSet of the Deployment with this uid. node: empty when the scheduler found none."""
     namespace, _, owner_name = uid.partition("/")
     owner = {"kind": "ReplicaSet", "name": f"{owner_name}-h0", "uid": f"rs/{uid}", "controller": True}
     metadata = template["metadata"] | {"name": name, "namespace": namespace, "uid": name, "ownerReferences": [owner]}
     refused = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"}
     status = {"phase": "Running"} if node else {"phase": "Pending", "conditions": [refused]}
-    return _as_listed({"metadata": metadata, "spec": template["spec"] | {"nodeName": node}, "status": status}, Pod)
+    return _decode_as_listed(
+        {"metadata": metadata, "spec": template["spec"] | {"nodeName": node}, "status": status}, Pod
+    )
 
 
-def _as_listed(manifest: Manifest, kind: type[T]) -> T:
+def _decode_as_listed(manifest: Manifest, kind: type[T]) -> T:
     """By way of its JSON: some fields are kept as the API server wrote them."""
     return msgspec.json.decode(msgspec.json.encode(manifest), type=kind)

@@ -96,7 +96,7 @@ class Ours:
 
     async def start(self) -> None:
         self._begin_life()
-        self._following = asyncio.create_task(self._follow())
+        self._following = asyncio.create_task(self._follow_log())
         while not self.planner.is_active:
             await asyncio.sleep(0.1)
             assert self._life is not None
@@ -114,28 +114,28 @@ class Ours:
         self._lives += 1
         owner = f"planner#{self._lives}"
         context = self.loop.context_of(owner)
-        self._life = context.run(self._made, owner, context)
+        self._life = context.run(self._make_life, owner, context)
 
-    def _made(self, owner: str, context: Any) -> Life:
+    def _make_life(self, owner: str, context: Any) -> Life:
         bus = LocalBus(self.broker, FLEET, "spillway/planner-1")
         clocks = PlannerClocks(self.loop.time, lambda: round(self.loop.time() * 1000))
         planner = Planner(bus, self.store, PlannerSettings(), "planner-1@planner-1", clocks)
         return Life(owner, context, bus, planner, asyncio.ensure_future(planner.run(asyncio.Event())))
 
-    def kill_after(self, seconds: float, steps: int) -> None:
+    def kill_planner_after(self, seconds: float, steps: int) -> None:
         """Kills the planner (kill -9) before one of its next steps after `seconds`."""
 
-        def count_down() -> None:
+        def kill_after_steps() -> None:
             life = self._life
             assert life is not None
-            self.loop.after_steps(life.owner, steps, lambda: self._kill(life))
+            self.loop.run_after_steps(life.owner, steps, lambda: self._kill_life(life))
 
-        self.loop.call_later(seconds, count_down)
+        self.loop.call_later(seconds, kill_after_steps)
 
-    def _kill(self, life: Life) -> None:
+    def _kill_life(self, life: Life) -> None:
         if life is self._life:
             self.kills += 1
-            self.loop.kill(life.owner)
+            self.loop.kill_process(life.owner)
             self.loop.call_later(RESTART_SECONDS, self._begin_life)
 
     # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
@@ -143,13 +143,13 @@ class Ours:
     async def apply(self, workload: Workload, idempotency_key: str) -> Answer:
         self.workloads[workload.key] = workload
         request = api.ApplyRequest(workload.manifests(), idempotency_key)
-        return await self._ask(lambda planner: planner.apply(request))
+        return await self._ask_planner(lambda planner: planner.apply(request))
 
     async def scale(self, workload: Workload, replicas: int, idempotency_key: str) -> Answer:
         request = api.ScaleRequest(*workload.key, replicas, idempotency_key)
-        return await self._ask(lambda planner: planner.scale(request))
+        return await self._ask_planner(lambda planner: planner.scale(request))
 
-    async def _ask(self, call: Any) -> Answer:
+    async def _ask_planner(self, call: Any) -> Answer:
         """Asks as a client does. Without an answer, or if told to retry, asks again with the same key."""
         while True:
             life = self._life
@@ -171,10 +171,10 @@ class Ours:
             self.retries += 1
             await asyncio.sleep(self.random.uniform(*RETRY_SECONDS))
 
-    def unplaced(self) -> dict[Key, int]:
+    def unplaced_by_workload(self) -> dict[Key, int]:
         return {key: placed.unplaced for key, placed in self._placements.items() if placed.unplaced}
 
-    def desired(self) -> Mapping[str, Mapping[Key, int]]:
+    def desired_by_cluster(self) -> Mapping[str, Mapping[Key, int]]:
         """Returns, by cluster, the replicas that it has or is to have."""
         wanted: dict[str, dict[Key, int]] = {}
         for key, placed in self._placements.items():
@@ -182,7 +182,7 @@ class Ours:
                 wanted.setdefault(part.cluster, {})[key] = part.replicas
         return wanted
 
-    def declared(self) -> dict[Key, int]:
+    def declared_by_workload(self) -> dict[Key, int]:
         """Returns every workload that the present planner knows, with its placed and waiting replicas."""
         return {
             key: sum(part.replicas_kept for part in known.parts.values()) + known.unplaced
@@ -191,7 +191,7 @@ class Ours:
 
     # ── What was decided ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _follow(self) -> None:
+    async def _follow_log(self) -> None:
         bus = LocalBus(self.broker, FLEET, "spillway/members")
         async with bus.follow_topics((PLACEMENTS, DECISIONS)) as feed:
             async for batch in feed:
@@ -201,9 +201,9 @@ class Ours:
                             record.event
                         )
                     elif isinstance(record.event, PlacementDecided):
-                        self._placed(record.event)
+                        self._apply_placement(record.event)
 
-    def _placed(self, placed: PlacementDecided) -> None:
+    def _apply_placement(self, placed: PlacementDecided) -> None:
         key = (placed.namespace, placed.name)
         before = self._placements.get(key)
         record = self._recorded.pop((key, placed.generation), None)
@@ -215,7 +215,7 @@ class Ours:
             if known.get(part.cluster) != part.version:
                 arguments = (self.workloads[key], part.version, part.replicas, part.removing)
                 delay = self.random.uniform(*CARRIED_OUT_SECONDS)
-                self.loop.call_later(delay, self.members[part.cluster].carry_out, *arguments)
+                self.loop.call_later(delay, self.members[part.cluster].apply_part, *arguments)
 
     def _count_moves(self, before: PlacementDecided, after: PlacementDecided, record: DecisionRecorded) -> None:
         old = {part.cluster: part.replicas_kept for part in before.parts}
@@ -234,7 +234,7 @@ class Ours:
 
     # ── What is heard of the members ────────────────────────────────────────────────────────────────────────────
 
-    async def begin(self, cluster: Cluster, whole: StateChanges) -> None:
+    async def add_cluster(self, cluster: Cluster, whole: StateChanges) -> None:
         bus = LocalBus(self.broker, FLEET, "spillway/snapshot")
         await bus.publish(ClusterJoined(cluster.name, cluster.name, "", cluster.tier, "", "", (), ()))
         records = Records(
@@ -247,13 +247,13 @@ class Ours:
             assert full is not None
             await bus.publish(full)
 
-    async def hear(self, cluster: str, report: Report) -> None:
+    async def receive_report(self, cluster: str, report: Report) -> None:
         bus = LocalBus(self.broker, FLEET, "spillway/snapshot")
         records = self._records[cluster]
         sign = ClusterSign(round(report.age_seconds * 1000), NO_TROUBLE)
         events: list[Any] = list(records.stream.change_records(report.changes, sign))
         if not any(isinstance(event, CapacityChanged) and event.index == 0 for event in events):
-            events.append(records.stream.heartbeat(sign))
+            events.append(records.stream.heartbeat_record(sign))
         if report.groups is not None:
             records.pending.replace_groups(report.groups)
         events += records.pending.take_due_records(EPOCH, self.loop.time())

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import structlog
 
 from .naive import NODES, SUMS
-from .scenario import OURS, OURS_KILLED, Run, play
+from .scenario import OURS, OURS_KILLED, Run, play_run
 from .trace import FOLDER, Trace, made_up_trace, read_trace, trace_folder
 from .workloads import BETWEEN, PLAIN
 
@@ -32,7 +32,7 @@ def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":  # Sets of strings are walked in another order in each process else.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.argv])
-    arguments = _arguments()
+    arguments = _parse_arguments()
     folder = trace_folder(ROOT)
     if folder is None and not arguments.made_up:
         print(f"make replay: skipped: no {FOLDER} in any folder above {ROOT}, and the clusters are cut from it")
@@ -46,10 +46,10 @@ def main() -> int:
         for pressure in PRESSURES
         for planner in arguments.planners
     ]
-    found = list(played(runs, trace, arguments.jobs, _one))
-    print(table(found))
+    found = list(play_runs(runs, trace, arguments.jobs, _play_and_time))
+    print(table_of_runs(found))
     arguments.out.parent.mkdir(exist_ok=True)
-    arguments.out.write_text(json.dumps([_written(*entry) for entry in found], indent=1) + "\n")
+    arguments.out.write_text(json.dumps([_run_as_json(*entry) for entry in found], indent=1) + "\n")
     return 0
 
 
@@ -57,10 +57,10 @@ Played = tuple[Run, Counter[str], float]
 """Figures, and seconds of CPU."""
 
 
-def played(runs: Sequence[Run], trace: Trace, jobs: int, one: Callable[[Run, Trace], Played]) -> Iterator[Played]:
+def play_runs(runs: Sequence[Run], trace: Trace, jobs: int, one: Callable[[Run, Trace], Played]) -> Iterator[Played]:
     """Each as it is done. What ends one run ends all, and so does a process that dies (BrokenProcessPool)."""
     spawn = get_context("spawn")
-    with ProcessPoolExecutor(jobs, spawn, _be_quiet, max_tasks_per_child=RUNS_A_PROCESS) as pool:
+    with ProcessPoolExecutor(jobs, spawn, _silence_logs, max_tasks_per_child=RUNS_A_PROCESS) as pool:
         try:
             for number, done in enumerate(as_completed([pool.submit(one, run, trace) for run in runs]), 1):
                 run, _, seconds = done.result()
@@ -73,22 +73,22 @@ def played(runs: Sequence[Run], trace: Trace, jobs: int, one: Callable[[Run, Tra
             raise
 
 
-def _one(run: Run, trace: Trace) -> Played:
+def _play_and_time(run: Run, trace: Trace) -> Played:
     started = time.process_time()
-    figures = play(run, trace)
+    figures = play_run(run, trace)
     return run, figures, time.process_time() - started
 
 
-def _be_quiet() -> None:
-    structlog.configure(processors=[_drop])
+def _silence_logs() -> None:
+    structlog.configure(processors=[_drop_log_entry])
     logging.disable()
 
 
-def _drop(_: object, _level: str, _entry: object) -> NoReturn:
+def _drop_log_entry(_: object, _level: str, _entry: object) -> NoReturn:
     raise structlog.DropEvent
 
 
-def _written(run: Run, figures: Counter[str], seconds: float) -> dict[str, Any]:
+def _run_as_json(run: Run, figures: Counter[str], seconds: float) -> dict[str, Any]:
     asked = {name: getattr(run, name) for name in ("planner", "workloads", "seed", "pressure", "delay", "joining")}
     return {"run": asked, "figures": dict(sorted(figures.items())), "cpu_seconds": round(seconds, 1)}
 
@@ -96,14 +96,14 @@ def _written(run: Run, figures: Counter[str], seconds: float) -> dict[str, Any]:
 # ── The table ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def table(found: Sequence[Played]) -> str:
+def table_of_runs(found: Sequence[Played]) -> str:
     """A row for each burst size and planner, summed over seeds and pressures."""
     sums: dict[tuple[int, str], Counter[str]] = {}
     for run, figures, _ in found:
         sums.setdefault((run.workloads, run.planner), Counter()).update(figures | Counter({"runs": 1}))
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     for (workloads, planner), figures in sorted(sums.items(), key=lambda one: (one[0][0], PLANNERS.index(one[0][1]))):
-        lines.append(f"| {workloads} × {figures['runs']} | {planner} | " + " | ".join(_row(figures)) + " |")
+        lines.append(f"| {workloads} × {figures['runs']} | {planner} | " + " | ".join(_row_cells(figures)) + " |")
     return "\n".join(lines)
 
 
@@ -120,9 +120,9 @@ COLUMNS = (
 )
 
 
-def _row(figures: Counter[str]) -> Iterator[str]:
+def _row_cells(figures: Counter[str]) -> Iterator[str]:
     for kind in (PLAIN, BETWEEN):
-        yield _of(figures[f"unplaceable: {kind}"], figures[f"handed: {kind}"])
+        yield _share_text(figures[f"unplaceable: {kind}"], figures[f"handed: {kind}"])
     yield str(sum(count for name, count in figures.items() if name.startswith("double-booked")))
     judged = f"{figures['refusals judged']} of {figures['requests refused']} refusals judged"
     for name, whole in (
@@ -130,8 +130,8 @@ def _row(figures: Counter[str]) -> Iterator[str]:
         ("waiting though placeable", str(figures["waiting at rest"])),
     ):
         ways = ("as asked", "as told") if name.startswith("refused") else ("as told",)
-        told = "".join(f"; {way} {_by_kind(figures, f'{name} {way}')}" for way in ways)
-        yield f"{_by_kind(figures, name)} of {whole}{told}"
+        told = "".join(f"; {way} {_text_by_kind(figures, f'{name} {way}')}" for way in ways)
+        yield f"{_text_by_kind(figures, name)} of {whole}{told}"
     moves, least = (
         sum(figures[f"{what}: {cause}"] for cause in ("Scale", "Policy", "Apply")) for what in ("moves", "least moves")
     )
@@ -139,19 +139,21 @@ def _row(figures: Counter[str]) -> Iterator[str]:
     yield f"{figures['workloads lost or doubled']} of {figures['workloads taken']}"
 
 
-def _by_kind(figures: Counter[str], name: str) -> str:
+def _text_by_kind(figures: Counter[str], name: str) -> str:
     return f"{figures[f'{name}: {PLAIN}']} + {figures[f'{name}: {BETWEEN}']}"
 
 
-def _of(part: int, whole: int) -> str:
+def _share_text(part: int, whole: int) -> str:
     return f"{part} of {whole}" + (f" ({100 * part / whole:.2f} %)" if part else "")
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="replay", description=__doc__)
     parser.add_argument("--seeds", default="1:3", help="first:end, the end not included")
     parser.add_argument("--bursts", default="1,10,100,1000", help="workloads that arrive together")
-    parser.add_argument("--planners", type=_planners, default=PLANNERS, help="some of them: " + "/".join(PLANNERS))
+    parser.add_argument(
+        "--planners", type=_parse_planners, default=PLANNERS, help="some of them: " + "/".join(PLANNERS)
+    )
     parser.add_argument("--joining", type=float, default=0.0, help="share of the nodes that are free later only")
     parser.add_argument("--delay", type=float, default=0.5, help="seconds at the most until a record is read")
     parser.add_argument("--jobs", type=int, default=2, help="processes at the same time")
@@ -161,7 +163,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _planners(text: str) -> tuple[str, ...]:
+def _parse_planners(text: str) -> tuple[str, ...]:
     names = tuple(text.split("/"))
     if unknown := set(names) - set(PLANNERS):
         raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: expected some of {'/'.join(PLANNERS)}")

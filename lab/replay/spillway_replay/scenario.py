@@ -15,8 +15,8 @@ from .naive import Naive
 from .ours import Ours
 from .schedulers import OracleScheduler, PlainScheduler, Pods, Scheduler
 from .system import REFUSED, Answer
-from .trace import Trace, fleet, with_joining
-from .workloads import BETWEEN, PLAIN, Key, Workload, burst
+from .trace import Trace, make_fleet, with_joining_nodes
+from .workloads import BETWEEN, PLAIN, Key, Workload, make_burst
 
 OURS, OURS_KILLED = "ours", "ours, killed"
 ARRIVAL_SECONDS = 1.0
@@ -54,7 +54,7 @@ class Run:
     joining: float = 0.0
 
 
-def play(run: Run, trace: Trace) -> Counter[str]:
+def play_run(run: Run, trace: Trace) -> Counter[str]:
     """Plays one run in virtual time. Returns its figures."""
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
@@ -62,16 +62,16 @@ def play(run: Run, trace: Trace) -> Counter[str]:
     try:
         with ExitStack() as stack:
             scene = _Scene(run, trace, loop, stack)
-            figures = loop.run_until_complete(scene.play())
-            _dispose(loop)
+            figures = loop.run_until_complete(scene.play_phases())
+            _dispose_loop(loop)
             return figures
     finally:
         asyncio.set_event_loop(None)
 
 
-def _dispose(loop: VirtualLoop) -> None:
+def _dispose_loop(loop: VirtualLoop) -> None:
     """Cancels all remaining tasks, so that nothing of this run is left in the next one."""
-    loop.revive_all()
+    loop.revive_all_processes()
     for _ in range(3):
         tasks = [task for task in asyncio.all_tasks(loop) if not task.done()]
         for task in tasks:
@@ -88,12 +88,12 @@ class _Scene:
         self.random = Random(f"{run.seed}/{run.workloads}/{run.pressure}")
         nodes = next(count for burst_max, count in NODES_BY_BURST if run.workloads <= burst_max)
         sizes = [(f"own-{index + 1}", "own", nodes) for index in range(OWN_CLUSTERS)]
-        clusters = fleet(trace, self.random, (*sizes, ("cloud-1", "cloud", nodes * 3 // 2)))
+        clusters = make_fleet(trace, self.random, (*sizes, ("cloud-1", "cloud", nodes * 3 // 2)))
         chance = Random(f"{run.seed}/joining")
-        self.clusters = tuple(with_joining(cluster, chance, run.joining) for cluster in clusters)
+        self.clusters = tuple(with_joining_nodes(cluster, chance, run.joining) for cluster in clusters)
         self.joining = {cluster.name: chance.sample(cluster.joining, len(cluster.joining)) for cluster in self.clusters}
         free = sum(cluster.free_cpu_millis for cluster in self.clusters)
-        self.workloads = burst(trace, self.random, run.workloads, round(free * run.pressure))
+        self.workloads = make_burst(trace, self.random, run.workloads, round(free * run.pressure))
         chance = Random(f"{run.seed}/world")
         ours = run.planner in (OURS, OURS_KILLED)
         self.system: Ours | Naive = Ours(chance, loop) if ours else Naive(run.planner, chance, loop)
@@ -109,16 +109,16 @@ class _Scene:
         self.taken: dict[Key, int] = {}
         self.running: list[asyncio.Task[None]] = []
 
-    async def play(self) -> Counter[str]:
+    async def play_phases(self) -> Counter[str]:
         if isinstance(self.system, Ours):
             self.system.broker.form_log(FLEET)
         for member in self.system.members.values():
-            await member.begin()
+            await member.report_first_state()
             self.running.append(asyncio.create_task(member.run()))
         await self.system.start()
-        await self._phase(self._apply(workload) for workload in self.workloads)
-        await self._phase(self._scale(workload) for workload in self._some(SCALED_SHARE))
-        await self._phase(self._rule_out(workload) for workload in self._some(RULED_OUT_SHARE))
+        await self._run_phase(self._apply_workload(workload) for workload in self.workloads)
+        await self._run_phase(self._scale_workload(workload) for workload in self._sample_workloads(SCALED_SHARE))
+        await self._run_phase(self._rule_out_cluster(workload) for workload in self._sample_workloads(RULED_OUT_SHARE))
         self._judge_end()
         return self.figures
 
@@ -127,63 +127,65 @@ class _Scene:
             others = cluster.pods[: len(cluster.pods) - len(cluster.joining)]
             for pod in self.random.sample(others, round(len(others) * LEAVING_SHARE)):
                 if pod not in self.departed[cluster.name]:
-                    self.loop.call_later(self.random.uniform(0, LEAVING_SECONDS), self._depart, cluster.name, pod)
+                    self.loop.call_later(
+                        self.random.uniform(0, LEAVING_SECONDS), self._end_foreign_pod, cluster.name, pod
+                    )
             joining = self.joining[cluster.name]
             for pod in [joining.pop() for _ in range(-(-len(cluster.joining) // PHASES)) if joining]:
-                self.loop.call_later(self.random.uniform(0, LEAVING_SECONDS), self._depart, cluster.name, pod)
+                self.loop.call_later(self.random.uniform(0, LEAVING_SECONDS), self._end_foreign_pod, cluster.name, pod)
 
-    def _depart(self, cluster: str, pod: Any) -> None:
-        self.system.members[cluster].leave([pod])
+    def _end_foreign_pod(self, cluster: str, pod: Any) -> None:
+        self.system.members[cluster].end_foreign_pods([pod])
         self.departed[cluster].append(pod)
 
-    def _some(self, share: float) -> list[Workload]:
+    def _sample_workloads(self, share: float) -> list[Workload]:
         there = [workload for workload in self.workloads if workload.key in self.taken]
         return self.random.sample(there, round(len(there) * share)) if len(there) > 1 else there
 
-    async def _phase(self, asks: Iterable[Any]) -> None:
+    async def _run_phase(self, asks: Iterable[Any]) -> None:
         if self.run.planner == OURS_KILLED and isinstance(self.system, Ours):
             for number in range(KILLS):
                 seconds = number * KILLED_EVERY_SECONDS + self.random.uniform(0.0, ARRIVAL_SECONDS / 2)
-                self.system.kill_after(seconds, self.random.randrange(KILLED_WITHIN_STEPS))
+                self.system.kill_planner_after(seconds, self.random.randrange(KILLED_WITHIN_STEPS))
         self._plan_departures()
         await asyncio.gather(*asks)
         await asyncio.sleep(SETTLE_SECONDS)
         until, quiet = self.loop.time() + REST_SECONDS_MAX, 0.0
         while self.loop.time() < until and quiet < REST_SECONDS:
             await asyncio.sleep(1.0)
-            quiet = quiet + 1.0 if self._is_quiet() else 0.0
+            quiet = quiet + 1.0 if self._is_everything_bound() else 0.0
         self.figures["phases that did not come to rest"] += quiet < REST_SECONDS
         self._judge_waiting()
 
-    def _is_quiet(self) -> bool:
+    def _is_everything_bound(self) -> bool:
         """Returns whether exactly the decided replicas are bound."""
-        desired = self.system.desired()
+        desired = self.system.desired_by_cluster()
         return all(
             {key: count for key, count in desired.get(name, {}).items() if count}
-            == {key: known.bound for key, known in member.objects.items() if known.bound}
+            == {key: known.bound_pod_count for key, known in member.objects.items() if known.bound_pod_count}
             for name, member in self.system.members.items()
         )
 
     # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _apply(self, workload: Workload) -> None:
+    async def _apply_workload(self, workload: Workload) -> None:
         await asyncio.sleep(self.random.uniform(0.0, ARRIVAL_SECONDS))
         since = self.loop.time()
         answer = await self.system.apply(workload, f"apply/{workload.key[1]}")
-        self._note("apply", workload, workload.replicas, answer, since)
+        self._note_answer("apply", workload, workload.replicas, answer, since)
 
-    async def _scale(self, workload: Workload) -> None:
+    async def _scale_workload(self, workload: Workload) -> None:
         await asyncio.sleep(self.random.uniform(0.0, ARRIVAL_SECONDS))
         replicas = max(1, round(self.taken[workload.key] * self.random.choice(FACTORS)))
         more, since = replicas - self.taken[workload.key], self.loop.time()
         answer = await self.system.scale(workload, replicas, f"scale/{workload.key[1]}")
-        self._note("scale", workload, max(0, more), answer, since, replicas)
+        self._note_answer("scale", workload, max(0, more), answer, since, replicas)
 
-    async def _rule_out(self, workload: Workload) -> None:
+    async def _rule_out_cluster(self, workload: Workload) -> None:
         """Excludes a workload from the own cluster that has most of its replicas."""
         await asyncio.sleep(self.random.uniform(0.0, ARRIVAL_SECONDS))
         names = [cluster.name for cluster in self.clusters]
-        has = {name: self.system.desired().get(name, {}).get(workload.key, 0) for name in names[:-1]}
+        has = {name: self.system.desired_by_cluster().get(name, {}).get(workload.key, 0) for name in names[:-1]}
         out = max(has, key=lambda name: has[name])
         chosen = tuple(name for name in names if name != out)
         ruled, since = (
@@ -191,9 +193,9 @@ class _Scene:
             self.loop.time(),
         )
         answer = await self.system.apply(ruled, f"rule-out/{workload.key[1]}")
-        self._note("rule out", ruled, 0, answer, since, ruled.replicas)
+        self._note_answer("rule out", ruled, 0, answer, since, ruled.replicas)
 
-    def _note(
+    def _note_answer(
         self, what: str, workload: Workload, more: int, answer: Answer, since: float, replicas: int | None = None
     ) -> None:
         """Notes the answer to a request. since: the time of the request."""
@@ -223,7 +225,7 @@ class _Scene:
             return
         wanted = [(workload, replicas)]
         for name, untold_since in (("", float("inf")), (" as asked", since), (" as told", 0.0)):
-            if self._without_place(wanted, untold_since) == [0]:
+            if self._replicas_without_place(wanted, untold_since) == [0]:
                 self.figures[f"refused though placeable{name}: {workload.kind}"] += replicas
 
     def _may_have_place(self, workload: Workload, replicas: int) -> bool:
@@ -234,28 +236,30 @@ class _Scene:
         asked = Pods(workload.key[0], workload.plain_template, replicas, "wanted")
         members = self.system.members
         names = workload.clusters or tuple(members)
-        return sum(members[name].scheduler.would_place([asked])[0] for name in names) >= replicas
+        return sum(members[name].scheduler.count_placeable([asked])[0] for name in names) >= replicas
 
     def _judge_waiting(self) -> None:
         """Judges, at rest, which of the waiting replicas have a place."""
         workloads = {workload.key: workload for workload in self.workloads} | self.system.workloads
-        waiting = [(workloads[key], count) for key, count in sorted(self.system.unplaced().items())]
-        lefts = self._without_place(waiting)
+        waiting = [(workloads[key], count) for key, count in sorted(self.system.unplaced_by_workload().items())]
+        lefts = self._replicas_without_place(waiting)
         placeable = any(left < count for left, (_, count) in zip(lefts, waiting, strict=True))
-        as_told = self._without_place(waiting, untold_since=0.0) if placeable else lefts
+        as_told = self._replicas_without_place(waiting, untold_since=0.0) if placeable else lefts
         for (workload, count), left, known in zip(waiting, lefts, as_told, strict=True):
             self.figures["waiting at rest"] += count
             self.figures[f"waiting though placeable: {workload.kind}"] += count - left
             self.figures[f"waiting though placeable as told: {workload.kind}"] += count - known
 
-    def _without_place(self, wanted: Sequence[tuple[Workload, int]], untold_since: float = float("inf")) -> list[int]:
+    def _replicas_without_place(
+        self, wanted: Sequence[tuple[Workload, int]], untold_since: float = float("inf")
+    ) -> list[int]:
         """Returns for each the replicas without a place in any cluster, once all promised replicas are bound.
 
         untold_since: puts back the pods that left at this time or later and that no record has reported yet.
         """
         left = [count for _, count in wanted]
         for name, member in self.system.members.items():
-            promised = list(self._promised(member))
+            promised = list(self._promised_pods(member))
             asked = [
                 Pods(
                     workload.key[0],
@@ -266,17 +270,17 @@ class _Scene:
                 for index, ((workload, _), count) in enumerate(zip(wanted, left, strict=True))
             ]
             if any(left):
-                untold = member.untold(untold_since)
-                member.scheduler.put_back(untold)
-                placed = member.scheduler.would_place([*promised, *asked])[len(promised) :]
-                member.scheduler.leave(untold)
+                untold = member.unreported_departures(untold_since)
+                member.scheduler.put_back_pods(untold)
+                placed = member.scheduler.count_placeable([*promised, *asked])[len(promised) :]
+                member.scheduler.remove_foreign_pods(untold)
                 left = [count - found for count, found in zip(left, placed, strict=True)]
         return left
 
-    def _promised(self, member: Member) -> Iterable[Pods]:
-        for key, replicas in self.system.desired().get(member.cluster.name, {}).items():
+    def _promised_pods(self, member: Member) -> Iterable[Pods]:
+        for key, replicas in self.system.desired_by_cluster().get(member.cluster.name, {}).items():
             known = member.objects.get(key)
-            missing = replicas - (known.bound if known is not None else 0)
+            missing = replicas - (known.bound_pod_count if known is not None else 0)
             if missing > 0:
                 workload = self.system.workloads[key]
                 yield Pods(key[0], workload.pod_template, missing, f"promised-{key[1]}")
@@ -291,7 +295,7 @@ class _Scene:
             figures[f"decisions: {cause}"] += count
             figures[f"moves: {cause}"] += system.moves[cause]
             figures[f"least moves: {cause}"] += system.least[cause]
-        declared = system.declared()
+        declared = system.declared_by_workload()
         figures["workloads taken"] += len(self.taken)
         figures["workloads lost or doubled"] += sum(
             1 for key in {*declared, *self.taken} if declared.get(key) != self.taken.get(key)
@@ -304,11 +308,11 @@ class _Scene:
         """Judges whether the cluster would have had room for a failed part without the other workloads of the burst."""
         if not member.failed:
             return
-        member.scheduler.reset()
-        member.scheduler.leave(self.departed[member.cluster.name])
+        member.scheduler.reset_cluster()
+        member.scheduler.remove_foreign_pods(self.departed[member.cluster.name])
         for key, failed in sorted(member.failed.items()):
             workload = self.system.workloads[key]
             self.figures[f"unplaceable: {workload.kind}"] += failed
             part = Pods(key[0], workload.pod_template, member.most[key], "alone")
-            if member.scheduler.would_place([part]) == [member.most[key]]:
+            if member.scheduler.count_placeable([part]) == [member.most[key]]:
                 self.figures[f"double-booked: {workload.kind}"] += failed

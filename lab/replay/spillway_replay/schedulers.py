@@ -13,7 +13,7 @@ from spillway.kubernetes.objects import NODES, PODS, Manifest
 from spillway.kubernetes.pod_shape import shape_of
 from spillway.model import NodeRow, Shape
 
-from .objects import decoded
+from .objects import decode_objects
 from .trace import Cluster
 
 
@@ -28,22 +28,22 @@ class Pods:
 
 
 class Scheduler(Protocol):
-    def place(self, asked: Sequence[Pods]) -> list[list[str]]:
+    def place_pods(self, asked: Sequence[Pods]) -> list[list[str]]:
         """Binds one after the other, each where it scores best; the nodes of each, fewer when one found none."""
 
-    def remove(self, gone: Sequence[Pods]) -> None:
+    def remove_pods(self, gone: Sequence[Pods]) -> None:
         """Pods that were placed by these names, the first count of each."""
 
-    def would_place(self, asked: Sequence[Pods]) -> list[int]:
+    def count_placeable(self, asked: Sequence[Pods]) -> list[int]:
         """How many of each would be placed, one after the other, if it were done."""
 
-    def leave(self, pods: Sequence[Manifest]) -> None:
+    def remove_foreign_pods(self, pods: Sequence[Manifest]) -> None:
         """Other people's pods that are gone."""
 
-    def put_back(self, pods: Sequence[Manifest]) -> None:
+    def put_back_pods(self, pods: Sequence[Manifest]) -> None:
         """Pods that left, on the nodes that they name."""
 
-    def reset(self) -> None:
+    def reset_cluster(self) -> None:
         """As the cluster was at first."""
 
 
@@ -57,7 +57,7 @@ class OracleScheduler:
 
     def __enter__(self) -> Self:
         self._oracle.__enter__()
-        self.reset()
+        self.reset_cluster()
         return self
 
     def __exit__(
@@ -65,37 +65,39 @@ class OracleScheduler:
     ) -> None:
         self._oracle.__exit__(kind, error, trace)
 
-    def reset(self) -> None:
-        self._ask(load={"nodes": self._cluster.nodes, "pods": self._cluster.pods})
+    def reset_cluster(self) -> None:
+        self._ask_oracle(load={"nodes": self._cluster.nodes, "pods": self._cluster.pods})
 
-    def place(self, asked: Sequence[Pods]) -> list[list[str]]:
-        answer = self._ask(place=[self._place(pods) for pods in asked])
+    def place_pods(self, asked: Sequence[Pods]) -> list[list[str]]:
+        answer = self._ask_oracle(place=[self._place_request(pods) for pods in asked])
         for placed in answer.placed:
             assert not placed.error, placed.error
         return [list(placed.sequence) for placed in answer.placed]
 
-    def remove(self, gone: Sequence[Pods]) -> None:
-        self._ask(remove=[f"{pods.namespace}/{pods.name}-{index}" for pods in gone for index in range(pods.count)])
+    def remove_pods(self, gone: Sequence[Pods]) -> None:
+        self._ask_oracle(
+            remove=[f"{pods.namespace}/{pods.name}-{index}" for pods in gone for index in range(pods.count)]
+        )
 
-    def would_place(self, asked: Sequence[Pods]) -> list[int]:
-        counts = [len(nodes) for nodes in self.place(asked)]
-        self.remove([replace(pods, count=count) for pods, count in zip(asked, counts, strict=True)])
+    def count_placeable(self, asked: Sequence[Pods]) -> list[int]:
+        counts = [len(nodes) for nodes in self.place_pods(asked)]
+        self.remove_pods([replace(pods, count=count) for pods, count in zip(asked, counts, strict=True)])
         return counts
 
-    def leave(self, pods: Sequence[Manifest]) -> None:
-        self._ask(remove=[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods])
+    def remove_foreign_pods(self, pods: Sequence[Manifest]) -> None:
+        self._ask_oracle(remove=[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}" for pod in pods])
 
-    def put_back(self, pods: Sequence[Manifest]) -> None:
-        self._ask(assume=pods)
+    def put_back_pods(self, pods: Sequence[Manifest]) -> None:
+        self._ask_oracle(assume=pods)
 
-    def _place(self, pods: Pods) -> Any:
+    def _place_request(self, pods: Pods) -> Any:
         module, seed = self._oracle_module, self._random.getrandbits(31)
         return module.Place(
             pods.namespace, pods.template, pods.count, module.SCORE, seed, pods.name, keep=True, sequence=True
         )
 
-    def _ask(self, **request: Any) -> Any:
-        return self._oracle.ask(self._oracle_module.Request(**request))
+    def _ask_oracle(self, **request: Any) -> Any:
+        return self._oracle.send_request(self._oracle_module.Request(**request))
 
 
 class PlainScheduler:
@@ -104,68 +106,68 @@ class PlainScheduler:
     def __init__(self, cluster: Cluster, random: Random) -> None:
         self._plain: Any = import_module("plain_scheduler")
         self._cluster, self._random = cluster, random
-        self.reset()
+        self.reset_cluster()
 
-    def reset(self) -> None:
-        self._rows = rows_of(self._cluster.nodes, self._cluster.pods)
+    def reset_cluster(self) -> None:
+        self._rows = make_node_rows(self._cluster.nodes, self._cluster.pods)
         self._bound: dict[str, tuple[Shape, int]] = {}
 
-    def place(self, asked: Sequence[Pods]) -> list[list[str]]:
-        return [self._place(pods) for pods in asked]
+    def place_pods(self, asked: Sequence[Pods]) -> list[list[str]]:
+        return [self._bind_pods(pods) for pods in asked]
 
-    def _place(self, pods: Pods) -> list[str]:
+    def _bind_pods(self, pods: Pods) -> list[str]:
         shape, nodes = shape_of(pods.template, pods.namespace, "template"), list[str]()
         for index in range(pods.count):
-            fitting = self._plain.open_nodes(shape, self._rows)
+            fitting = self._plain.open_node_indices(shape, self._rows)
             if not fitting:
                 break
             emptiest = max(_free_share(self._rows[row]) for row in fitting)
             chosen = self._random.choice([row for row in fitting if _free_share(self._rows[row]) == emptiest])
-            self._rows = self._plain.bind(shape, self._rows, chosen)
+            self._rows = self._plain.bind_replica(shape, self._rows, chosen)
             self._bound[f"{pods.namespace}/{pods.name}-{index}"] = shape, chosen
             nodes.append(self._rows[chosen].name)
         return nodes
 
-    def remove(self, gone: Sequence[Pods]) -> None:
+    def remove_pods(self, gone: Sequence[Pods]) -> None:
         for pods in gone:
             for index in range(pods.count):
                 shape, row = self._bound.pop(f"{pods.namespace}/{pods.name}-{index}")
-                self._rows[row] = self._without(self._rows[row], shape)
+                self._rows[row] = self._row_without_pod(self._rows[row], shape)
 
-    def _without(self, row: NodeRow, shape: Shape) -> NodeRow:
+    def _row_without_pod(self, row: NodeRow, shape: Shape) -> NodeRow:
         requested, pods = dict(row.requested), dict(row.pods)
         for name, amount in shape.requests:
             requested[name] -= amount
-        table = self._plain.table_of(shape)
+        table = self._plain.pod_table_of(shape)
         pods[table] -= 1
         kept = tuple((entry, count) for entry, count in pods.items() if count)
         return replace(row, requested=requested, pods=kept)
 
-    def would_place(self, asked: Sequence[Pods]) -> list[int]:
+    def count_placeable(self, asked: Sequence[Pods]) -> list[int]:
         rows, bound = self._rows, dict(self._bound)
-        counts = [len(nodes) for nodes in self.place(asked)]
+        counts = [len(nodes) for nodes in self.place_pods(asked)]
         self._rows, self._bound = rows, bound
         return counts
 
-    def leave(self, pods: Sequence[Manifest]) -> None:
-        for row, shape in self._where(pods):
-            self._rows[row] = self._without(self._rows[row], shape)
+    def remove_foreign_pods(self, pods: Sequence[Manifest]) -> None:
+        for row, shape in self._find_rows_of_pods(pods):
+            self._rows[row] = self._row_without_pod(self._rows[row], shape)
 
-    def put_back(self, pods: Sequence[Manifest]) -> None:
-        for row, shape in self._where(pods):
-            self._rows = self._plain.bind(shape, self._rows, row)
+    def put_back_pods(self, pods: Sequence[Manifest]) -> None:
+        for row, shape in self._find_rows_of_pods(pods):
+            self._rows = self._plain.bind_replica(shape, self._rows, row)
 
-    def _where(self, pods: Sequence[Manifest]) -> Iterator[tuple[int, Shape]]:
+    def _find_rows_of_pods(self, pods: Sequence[Manifest]) -> Iterator[tuple[int, Shape]]:
         at = {row.name: index for index, row in enumerate(self._rows)}
         for pod in pods:
             yield at[pod["spec"]["nodeName"]], shape_of(pod, pod["metadata"]["namespace"], "pod")
 
 
-def rows_of(nodes: Sequence[Manifest], pods: Sequence[Manifest]) -> list[NodeRow]:
+def make_node_rows(nodes: Sequence[Manifest], pods: Sequence[Manifest]) -> list[NodeRow]:
     """As a collector says them."""
     state = ClusterState("", SnapshotSettings())
-    state.replace_objects(NODES, decoded(NODES, nodes), 0.0)
-    state.replace_objects(PODS, decoded(PODS, pods), 0.0)
+    state.replace_objects(NODES, decode_objects(NODES, nodes), 0.0)
+    state.replace_objects(PODS, decode_objects(PODS, pods), 0.0)
     return list(state.whole_state().rows)
 
 

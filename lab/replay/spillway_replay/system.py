@@ -23,11 +23,11 @@ class System(Protocol):
 
     async def scale(self, workload: Workload, replicas: int, idempotency_key: str) -> Answer: ...
 
-    def unplaced(self) -> dict[Key, int]:
+    def unplaced_by_workload(self) -> dict[Key, int]:
         """Replicas that wait."""
 
-    def desired(self) -> Mapping[str, Mapping[Key, int]]:
+    def desired_by_cluster(self) -> Mapping[str, Mapping[Key, int]]:
         """By cluster, the replicas that it has or is to have, as last decided."""
 
-    def declared(self) -> dict[Key, int]:
+    def declared_by_workload(self) -> dict[Key, int]:
         """What each workload was asked for, as the planner knows it: placed and waiting."""

@@ -99,7 +99,7 @@ def made_up_trace() -> Trace:
     return Trace(tuple(TraceNode(*size, "") for size in sizes), tuple(TracePod(*size) for size in pods))
 
 
-def cut(trace: Trace, random: Random, name: str, tier: str, nodes: int, fill: float) -> Cluster:
+def make_cluster_from_trace(trace: Trace, random: Random, name: str, tier: str, nodes: int, fill: float) -> Cluster:
     """A cluster of so many nodes of the trace, with pods of it on random nodes until that share of the CPU is used."""
     chosen = random.choices(trace.nodes, k=nodes)
     free = np.array([[n.cpu_millis, n.memory_mebibytes, n.gpus, PODS_A_NODE] for n in chosen], np.int64)
@@ -118,12 +118,14 @@ def cut(trace: Trace, random: Random, name: str, tier: str, nodes: int, fill: fl
         misses = 0
         index = random.choice(np.flatnonzero(fitting).tolist())
         free[index] -= asked
-        pods.append(_pod_on(pod, f"there-{len(pods)}", f"{name}-n{index}"))
-    manifests = tuple(_node(node, f"{name}-n{index}", random.choice(ZONES)) for index, node in enumerate(chosen))
+        pods.append(_pod_manifest_on_node(pod, f"there-{len(pods)}", f"{name}-n{index}"))
+    manifests = tuple(
+        _node_manifest(node, f"{name}-n{index}", random.choice(ZONES)) for index, node in enumerate(chosen)
+    )
     return Cluster(name, tier, manifests, tuple(pods), int(free[:, 0].sum()))
 
 
-def _node(node: TraceNode, name: str, zone: str) -> Manifest:
+def _node_manifest(node: TraceNode, name: str, zone: str) -> Manifest:
     labels = {HOST_LABEL: name, ZONE_LABEL: zone} | ({MODEL_LABEL: node.model} if node.model else {})
     allocatable = {"cpu": f"{node.cpu_millis}m", "memory": f"{node.memory_mebibytes}Mi", "pods": str(PODS_A_NODE)}
     if node.gpus:
@@ -135,38 +137,38 @@ def _node(node: TraceNode, name: str, zone: str) -> Manifest:
     }
 
 
-def _pod_on(pod: TracePod, name: str, node: str) -> Manifest:
+def _pod_manifest_on_node(pod: TracePod, name: str, node: str) -> Manifest:
     return {
         "metadata": {"name": name, "namespace": "others", "uid": f"{node}/{name}", "labels": {"app": "others"}},
-        "spec": {"nodeName": node, "containers": [container(pod)]},
+        "spec": {"nodeName": node, "containers": [container_manifest(pod)]},
         "status": {"phase": "Running"},
     }
 
 
-def container(pod: TracePod) -> Manifest:
+def container_manifest(pod: TracePod) -> Manifest:
     return {"name": "main", "image": "app:1", "resources": {"requests": pod.requests, "limits": pod.requests}}
 
 
-def fleet(trace: Trace, random: Random, nodes_by_cluster: Sequence[tuple[str, str, int]]) -> tuple[Cluster, ...]:
+def make_fleet(trace: Trace, random: Random, nodes_by_cluster: Sequence[tuple[str, str, int]]) -> tuple[Cluster, ...]:
     """nodes_by_cluster: name, tier, nodes. Each cluster is filled to another share, 50 to 90 % of its CPU."""
-    return tuple(cut(trace, random, *entry, random.uniform(0.5, 0.9)) for entry in nodes_by_cluster)
+    return tuple(make_cluster_from_trace(trace, random, *entry, random.uniform(0.5, 0.9)) for entry in nodes_by_cluster)
 
 
-def with_joining(cluster: Cluster, random: Random, share: float) -> Cluster:
+def with_joining_nodes(cluster: Cluster, random: Random, share: float) -> Cluster:
     """The cluster with that share of its nodes full at first."""
     taken = {node["metadata"]["name"]: [0, 0, 0] for node in cluster.nodes}
     for pod in cluster.pods:
-        for index, amount in enumerate(_amounts(pod["spec"]["containers"][0]["resources"]["requests"])):
+        for index, amount in enumerate(_parse_amounts(pod["spec"]["containers"][0]["resources"]["requests"])):
             taken[pod["spec"]["nodeName"]][index] += amount
     joining = []
     for node in random.sample(cluster.nodes, round(len(cluster.nodes) * share)):
         name = node["metadata"]["name"]
-        whole = _amounts(node["status"]["allocatable"])
+        whole = _parse_amounts(node["status"]["allocatable"])
         cpu, memory, gpus = (amount - used for amount, used in zip(whole, taken[name], strict=True))
-        joining.append(_pod_on(TracePod(cpu, memory, gpus), f"joins-{name}", name))
+        joining.append(_pod_manifest_on_node(TracePod(cpu, memory, gpus), f"joins-{name}", name))
     return replace(cluster, pods=(*cluster.pods, *joining), joining=tuple(joining))
 
 
-def _amounts(resources: Manifest) -> tuple[int, int, int]:
+def _parse_amounts(resources: Manifest) -> tuple[int, int, int]:
     """CPU in milli-cores, memory in MiB, GPUs, as this module writes them."""
     return int(resources["cpu"][:-1]), int(resources["memory"][:-2]), int(resources.get(GPU, 0))

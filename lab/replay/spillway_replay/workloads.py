@@ -7,7 +7,7 @@ from random import Random
 
 from spillway.kubernetes.objects import Manifest
 
-from .trace import HOST_LABEL, MODEL_LABEL, ZONE_LABEL, Trace, TracePod, container
+from .trace import HOST_LABEL, MODEL_LABEL, ZONE_LABEL, Trace, TracePod, container_manifest
 
 Key = tuple[str, str]
 PLAIN, BETWEEN = "plain", "between pods"
@@ -60,7 +60,7 @@ class Workload:
         return json.dumps(deployment), json.dumps(policy)
 
 
-def burst(trace: Trace, random: Random, count: int, cpu_millis: int) -> list[Workload]:
+def make_burst(trace: Trace, random: Random, count: int, cpu_millis: int) -> list[Workload]:
     """So many workloads that together ask for about so much CPU."""
     pods = [random.choice(trace.pods) for _ in range(count)]
     weights = [random.choice(REPLICAS) for _ in range(count)]
@@ -70,26 +70,26 @@ def burst(trace: Trace, random: Random, count: int, cpu_millis: int) -> list[Wor
         key = (random.choice(NAMESPACES), f"web-{index}")
         replicas = max(1, round(weight * cpu_millis / asked))
         kind = BETWEEN if random.random() < BETWEEN_SHARE else PLAIN
-        template = _template(pod, key, kind, random)
+        template = _make_template(pod, key, kind, random)
         made.append(Workload(key, template, replicas, kind, random.random() < REFUSE_SHARE))
     return made
 
 
-def _template(pod: TracePod, key: Key, kind: str, random: Random) -> Manifest:
+def _make_template(pod: TracePod, key: Key, kind: str, random: Random) -> Manifest:
     labels = {"app": key[1]}
-    spec: Manifest = {"containers": [container(pod)]}
+    spec: Manifest = {"containers": [container_manifest(pod)]}
     affinity: Manifest = {}
     if pod.models:
         terms = [{"matchExpressions": [{"key": MODEL_LABEL, "operator": "In", "values": list(pod.models)}]}]
         affinity["nodeAffinity"] = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
     if kind == BETWEEN:
-        _look_at_pods(spec, affinity, labels, random)
+        _add_pod_constraints(spec, affinity, labels, random)
     if affinity:
         spec["affinity"] = affinity
     return {"metadata": {"labels": labels}, "spec": spec}
 
 
-def _look_at_pods(spec: Manifest, affinity: Manifest, labels: dict[str, str], random: Random) -> None:
+def _add_pod_constraints(spec: Manifest, affinity: Manifest, labels: dict[str, str], random: Random) -> None:
     own = {"labelSelector": {"matchLabels": labels}}
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     match random.choice(("spread zones", "spread hosts", "apart", "near")):
@@ -105,5 +105,5 @@ def _look_at_pods(spec: Manifest, affinity: Manifest, labels: dict[str, str], ra
             affinity["podAffinity"] = {required: [own | {"topologyKey": ZONE_LABEL}]}
 
 
-def total(workloads: Sequence[Workload]) -> int:
+def total_replicas(workloads: Sequence[Workload]) -> int:
     return sum(workload.replicas for workload in workloads)

@@ -19,7 +19,7 @@ Arrivals = Iterator[list[int]]
 """For each second the records that come to each partition."""
 
 
-def trace_folder(beneath: Path) -> Path | None:
+def find_trace_folder(beneath: Path) -> Path | None:
     """The trace, where it lies beside the checkout or beside a folder above it."""
     found = (folder / FOLDER for folder in (beneath, *beneath.parents))
     return next((folder for folder in found if (folder / RATES).is_file()), None)
@@ -52,13 +52,13 @@ class Load:
     skew: float = 0.0
 
 
-def from_rates(name: str, rates: Sequence[float], replicas: int, minutes: range) -> Load:
+def load_from_rates(name: str, rates: Sequence[float], replicas: int, minutes: range) -> Load:
     """A trace, scaled so that its busy rate is the work of so many replicas."""
     work = [rate * replicas / busy_rate(rates) for rate in rates[minutes.start : minutes.stop]]
     return Load(name, len(work) * MINUTE_S, lambda second: work[second // MINUTE_S])
 
 
-def bursts(name: str, seed: int, within_s: float, *, base: float, skew: float = 0.0, hours: int = 6) -> Load:
+def load_with_bursts(name: str, seed: int, within_s: float, *, base: float, skew: float = 0.0, hours: int = 6) -> Load:
     """Every 20 to 40 minutes work that 2 to 16 replicas do within the target time comes in 10 seconds."""
     chance = Random(seed)
     found: dict[int, float] = {}
@@ -70,19 +70,19 @@ def bursts(name: str, seed: int, within_s: float, *, base: float, skew: float = 
     return Load(name, hours * HOUR_S, lambda second: base + found.get(second, 0.0), skew)
 
 
-def steps(name: str, seed: int, hours: int = 6) -> Load:
+def load_in_steps(name: str, seed: int, hours: int = 6) -> Load:
     """Every twenty minutes another rate, the work of 1 to 16 replicas."""
     chance = Random(seed)
     levels = [chance.uniform(1, 16) for _ in range(hours * 3)]
     return Load(name, hours * HOUR_S, lambda second: levels[second // 1200])
 
 
-def tide(name: str, hours: int = 6) -> Load:
+def tidal_load(name: str, hours: int = 6) -> Load:
     """Up and down between the work of 1 and of 16 replicas every two hours."""
     return Load(name, hours * HOUR_S, lambda second: 8.5 - 7.5 * math.cos(2 * math.pi * second / (2 * HOUR_S)))
 
 
-def arrivals(load: Load, partitions: int, rate: float, seed: int) -> Arrivals:
+def random_arrivals(load: Load, partitions: int, rate: float, seed: int) -> Arrivals:
     """Each second's records by chance (Poisson). skew: partition n gets a share as n to the power of −skew."""
     chance = np.random.default_rng(seed)
     shares = np.arange(1, partitions + 1, dtype=float) ** -load.skew

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .arrivals import bursts, busy_rate, from_rates, read_rates, steps, tide
+from .arrivals import busy_rate, load_from_rates, load_in_steps, load_with_bursts, read_rates, tidal_load
 from .queue import Consumers
 from .scalers import DEFAULT, TUNED
-from .trial import Outcome, Scene, ours, play, theirs
+from .trial import Outcome, Scene, drain_time_scaler, lag_scaler, play_scene
 
 OURS = "ours"
 ALTERNATING = "ours, alternating"
@@ -37,40 +37,42 @@ class Run:
     seed: int
 
 
-def scenes(folder: Path | None, hours: int, minutes: range, seed: int) -> dict[str, Scene]:
+def scenes_by_name(folder: Path | None, hours: int, minutes: range, seed: int) -> dict[str, Scene]:
     """Those of the trace only where it is there. guess: a person's, wrong both ways."""
     many, slow = Consumers(), Consumers(start_s=90.0, rebalance_s=10.0)
     found = {
-        "bursts": Scene(bursts("bursts", seed, WITHIN_S, base=0.5, hours=hours), many),
-        "bursts on nothing": Scene(bursts("bursts on nothing", seed, WITHIN_S, base=0.0, hours=hours), many),
-        "bursts, skewed": Scene(bursts("bursts, skewed", seed, WITHIN_S, base=0.5, skew=0.7, hours=hours), many),
-        "bursts, guess 1.5": Scene(bursts("bursts", seed, WITHIN_S, base=0.5, hours=hours), many, guess=1.5),
-        "steps": Scene(steps("steps", seed, hours=hours), many),
-        "steps, slow start": Scene(steps("steps", seed, hours=hours), slow, within_s=2 * WITHIN_S),
-        "tide": Scene(tide("tide", hours=hours), many),
+        "bursts": Scene(load_with_bursts("bursts", seed, WITHIN_S, base=0.5, hours=hours), many),
+        "bursts on nothing": Scene(load_with_bursts("bursts on nothing", seed, WITHIN_S, base=0.0, hours=hours), many),
+        "bursts, skewed": Scene(
+            load_with_bursts("bursts, skewed", seed, WITHIN_S, base=0.5, skew=0.7, hours=hours), many
+        ),
+        "bursts, guess 1.5": Scene(load_with_bursts("bursts", seed, WITHIN_S, base=0.5, hours=hours), many, guess=1.5),
+        "steps": Scene(load_in_steps("steps", seed, hours=hours), many),
+        "steps, slow start": Scene(load_in_steps("steps", seed, hours=hours), slow, within_s=2 * WITHIN_S),
+        "tide": Scene(tidal_load("tide", hours=hours), many),
     }
     if folder is not None:
         for request_type in ("Generative Requests", "API Requests"):
             rates = read_rates(folder, request_type)
             name = f"genai, {request_type.split()[0]}"
             truth = Consumers(rate=busy_rate(rates) / BUSY_REPLICAS)
-            found[name] = Scene(from_rates(name, rates, BUSY_REPLICAS, minutes), truth)
+            found[name] = Scene(load_from_rates(name, rates, BUSY_REPLICAS, minutes), truth)
     return found
 
 
-def runs(names: Sequence[str], seeds: Sequence[int]) -> list[Run]:
+def runs_of_all_settings(names: Sequence[str], seeds: Sequence[int]) -> list[Run]:
     settings: list[tuple[str, tuple[float, ...]]]
     settings = [(way, (aim, margin)) for way in OUR_WAYS for aim in AIMS for margin in MARGINS]
     settings += [(way, (share,)) for way in WAYS for share in THRESHOLDS]
     return [Run(name, way, setting, seed) for name in names for way, setting in settings for seed in seeds]
 
 
-def played(run: Run, scene: Scene) -> Outcome:
+def play_run(run: Run, scene: Scene) -> Outcome:
     if run.way in OUR_WAYS:
         aim, margin = run.setting
         alternates = run.way == ALTERNATING
-        return play(scene, ours(scene, aim, margin, run.seed, alternates=alternates), run.seed)
-    return play(scene, theirs(scene, WAYS[run.way], run.setting[0], run.seed), run.seed)
+        return play_scene(scene, drain_time_scaler(scene, aim, margin, run.seed, alternates=alternates), run.seed)
+    return play_scene(scene, lag_scaler(scene, WAYS[run.way], run.setting[0], run.seed), run.seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Point:
     busy_left: int
 
 
-def curve(outcomes: Sequence[tuple[Run, Outcome]], scene: str, way: str) -> list[Point]:
+def cost_curve(outcomes: Sequence[tuple[Run, Outcome]], scene: str, way: str) -> list[Point]:
     """The points of one way on one scene that no other of its own beats in both, the cheapest first."""
     sums: dict[tuple[float, ...], list[Outcome]] = {}
     for run, outcome in outcomes:
@@ -115,32 +117,32 @@ class Compared:
     at_equal_lateness: Point | None
 
     @property
-    def halves(self) -> bool:
+    def is_lateness_halved(self) -> bool:
         """Half the lateness at no more cost."""
         return self.at_equal_cost is not None and 2 * self.at_equal_cost.late_minutes <= self.theirs.late_minutes
 
     @property
-    def saved(self) -> float | None:
+    def saved_share(self) -> float | None:
         """The share of the cost that is saved at no more lateness; negative: ours costs more."""
         one = self.at_equal_lateness
         return None if one is None else 1 - one.core_hours / self.theirs.core_hours
 
 
-def compared(mine: Sequence[Point], other: Sequence[Point]) -> list[Compared]:
+def compare_curves(mine: Sequence[Point], other: Sequence[Point]) -> list[Compared]:
     """At each point of the other curve."""
     return [
         Compared(
             point,
-            min((one for one in mine if one.core_hours <= point.core_hours), key=_late, default=None),
-            min((one for one in mine if one.late_minutes <= point.late_minutes), key=_cost, default=None),
+            min((one for one in mine if one.core_hours <= point.core_hours), key=_late_minutes, default=None),
+            min((one for one in mine if one.late_minutes <= point.late_minutes), key=_core_hours, default=None),
         )
         for point in other
     ]
 
 
-def _late(point: Point) -> float:
+def _late_minutes(point: Point) -> float:
     return point.late_minutes
 
 
-def _cost(point: Point) -> float:
+def _core_hours(point: Point) -> float:
     return point.core_hours

@@ -60,7 +60,7 @@ class Damping:
     tolerance: float = DEFAULT_SETTINGS.tolerance
     mode: str = EVENT
 
-    def settings(self) -> ControllerSettings:
+    def controller_settings(self) -> ControllerSettings:
         return replace(DEFAULT_SETTINGS, downscale_stabilization_ms=self.window_ms, tolerance=self.tolerance)
 
 
@@ -81,7 +81,7 @@ class Ground:
     behavior: bool = True
 
 
-def made_up(seed: int) -> Ground:
+def random_ground(seed: int) -> Ground:
     chance = Random(seed)
     return Ground(
         work_milli=chance.randrange(100, 30_000),
@@ -103,7 +103,7 @@ class Fleet:
         self.pods: dict[PodKey, CountedPod] = {}
         self._moved: list[tuple[int, PodKey]] = []
 
-    def follow(self, replicas: int, step: int) -> None:
+    def resize_fleet(self, replicas: int, step: int) -> None:
         gone = [key for at, key in self._moved if at <= step]
         self._moved = [(at, key) for at, key in self._moved if at > step]
         for key in gone:
@@ -113,19 +113,19 @@ class Fleet:
         for key in staying[replicas:]:
             del self.pods[key]
         for _ in range(replicas - len(staying)):
-            self._start()
-        self._place(step)
+            self._start_pod()
+        self._place_pods(step)
         movable = [key for key in staying[:replicas] if self.pods[key].phase == "Running"]
         if step < self.moves_until and movable and self._chance.random() < self.ground.moving:
             self._moved.append((step + 3, self._chance.choice(movable)))
-            self._start()
+            self._start_pod()
 
-    def _start(self) -> None:
+    def _start_pod(self) -> None:
         self._number += 1
         key = PodKey(f"cluster-{self._number % 3}", "shop", f"p-{self._number}")
         self.pods[key] = CountedPod(phase="Pending", containers=TEMPLATE)
 
-    def _place(self, step: int) -> None:
+    def _place_pods(self, step: int) -> None:
         running = sum(1 for pod in self.pods.values() if pod.phase == "Running")
         for key, pod in self.pods.items():
             if pod.phase == "Pending" and running < self.ground.room:
@@ -133,37 +133,37 @@ class Fleet:
                 at_ms = step * STEP_MS
                 self.pods[key] = replace(pod, phase="Running", started_ms=at_ms, ready="true", ready_changed_ms=at_ms)
 
-    def samples(self, now_ms: int) -> dict[PodKey, Sample]:
+    def samples_by_pod(self, now_ms: int) -> dict[PodKey, Sample]:
         """The work is shared evenly by what runs, a pod taking at most twice what it requests."""
         running = [key for key, pod in self.pods.items() if pod.phase == "Running"]
         each = min(self.ground.work_milli // max(1, len(running)), 2 * REQUEST_MILLI)
         return {key: Sample(each, now_ms, STEP_MS) for key in running}
 
 
-def last_decision(ground: Ground, seed: int, steps: int = 240, damping: Damping = DEFAULT_DAMPING) -> int:
+def last_decision_step(ground: Ground, seed: int, steps: int = 240, damping: Damping = DEFAULT_DAMPING) -> int:
     """The last step at which a size was decided."""
-    sizes = sizes_of(ground, seed, steps, damping)
+    sizes = sizes_after_steps(ground, seed, steps, damping)
     return max((step for step in range(1, len(sizes)) if sizes[step] != sizes[step - 1]), default=0)
 
 
-def sizes_of(ground: Ground, seed: int, steps: int = 240, damping: Damping = DEFAULT_DAMPING) -> list[int]:
+def sizes_after_steps(ground: Ground, seed: int, steps: int = 240, damping: Damping = DEFAULT_DAMPING) -> list[int]:
     """The size after each step; the first as it was before any."""
     behavior = behavior_with_defaults(None, None, damping.window_ms) if ground.behavior else None
     policy = Autoscaler(60, (CPU_USE,), 1, behavior)
     fleet, state, sizes = Fleet(ground, Random(seed), MOVES_UNTIL), NOTHING_DECIDED, [3]
     shares = (HeadroomShare("idle", 80),)
     for step in range(1, steps):
-        fleet.follow(sizes[-1], step)
+        fleet.resize_fleet(sizes[-1], step)
         bounded = policy
         if ground.free:
             least = headroom_replicas(shares, {"idle": ground.free}, step * STEP_MS // 1000)
             bounded = replace(policy, min_replicas=min(60, max(1, least)))
-        size, state = next_size(bounded, fleet, sizes[-1], state, step, damping)
+        size, state = next_size_and_state(bounded, fleet, sizes[-1], state, step, damping)
         sizes.append(size)
     return sizes
 
 
-def next_size(
+def next_size_and_state(
     policy: Autoscaler, fleet: Fleet, size: int, state: ScalingState, step: int, damping: Damping
 ) -> tuple[int, ScalingState]:
     """What the autoscaler makes of a size, of what it sees of the fleet at a step."""
@@ -171,13 +171,13 @@ def next_size(
     observed = ObservedMetrics(
         ScaleTargetSize(size, min(size, len(fleet.pods))),
         PodsSeen(dict(fleet.pods)),
-        (PodReading(fleet.samples(now_ms)),),
+        (PodReading(fleet.samples_by_pod(now_ms)),),
     )
-    found = evaluate_autoscaler(policy, observed, state, damping.settings(), now_ms, damping.mode)
+    found = evaluate_autoscaler(policy, observed, state, damping.controller_settings(), now_ms, damping.mode)
     return size if found.decision.replicas is None else found.decision.replicas, found.state
 
 
-def last_change_of_queue(work: float, seed: int, seconds: int = 3600) -> int:
+def last_queue_change_s(work: float, seed: int, seconds: int = 3600) -> int:
     """The last second at which a queue with the constant work of so many replicas was scaled; nothing by chance."""
     truth = Consumers(partitions=24, rate=120.0, spread=0.0)
     load = Load("constant", seconds, lambda _: work)
@@ -185,9 +185,9 @@ def last_change_of_queue(work: float, seed: int, seconds: int = 3600) -> int:
     queue, last = Queue(truth, Random(seed)), 0
     scaler = ByDrainTime(ServiceRate(60.0, truth.start_s, truth.rebalance_s), DrainTarget(120.0), phase_s=seed % 5)
     for second in range(load.seconds):
-        queue.step([each] * truth.partitions)
+        queue.advance_second([each] * truth.partitions)
         before = queue.changes
-        scaler.act(queue)
+        scaler.scale_queue(queue)
         last = second if queue.changes != before else last
     return last
 
@@ -205,7 +205,7 @@ def main() -> None:
         Damping(tolerance=0.02),
         Damping(tolerance=0.01),
     ):
-        last = {seed: last_decision(made_up(seed), seed, RESTS_AFTER + 60, damping) for seed in seeds}
+        last = {seed: last_decision_step(random_ground(seed), seed, RESTS_AFTER + 60, damping) for seed in seeds}
         restless = [seed for seed, step in last.items() if step > RESTS_AFTER]
         rested = max((step for step in last.values() if step <= RESTS_AFTER), default=0)
         print(

@@ -55,7 +55,7 @@ class Errors:
     taken: int = 0
     added: int = 0
 
-    def count(self, found: int, right: int, current: int) -> None:
+    def count_decision(self, found: int, right: int, current: int) -> None:
         self.steps += 1
         self.exact += found == right
         self.asked += right
@@ -72,14 +72,14 @@ class Received:
     newest: dict[PodKey, Sample] = field(default_factory=dict)
     last: dict[PodKey, Sample] = field(default_factory=dict)
 
-    def take(self, key: PodKey, sample: Sample) -> None:
+    def note_sample(self, key: PodKey, sample: Sample) -> None:
         self.last[key] = sample
         known = self.newest.get(key)
         if known is None or sample.at_ms > known.at_ms:
             self.newest[key] = sample
 
 
-def compared(faults: Faults, seed: int, steps: int = 300) -> dict[str, Errors]:
+def errors_by_way(faults: Faults, seed: int, steps: int = 300) -> dict[str, Errors]:
     """By way and by whether a cluster is lost, over one trace of 200 pods whose use moves by chance."""
     chance = Random(seed)
     keys = [PodKey(CLUSTERS[number % len(CLUSTERS)], "shop", f"p-{number}") for number in range(200)]
@@ -91,29 +91,31 @@ def compared(faults: Faults, seed: int, steps: int = 300) -> dict[str, Errors]:
         now_ms = step * STEP_MS
         level = min(950.0, max(150.0, level * chance.uniform(0.94, 1.07)))
         lost = frozenset(CLUSTERS[:1]) if step in faults.lost else frozenset[str]()
-        true = {key: Sample(_use(key, level, faults, chance), now_ms, STEP_MS) for key in keys}
+        true = {key: Sample(_cpu_use_milli(key, level, faults, chance), now_ms, STEP_MS) for key in keys}
         for key, sample in true.items():
             if key.cluster not in lost:
-                _send(coming, step, key, sample, faults, chance)
+                _send_sample(coming, step, key, sample, faults, chance)
         come = coming.pop(step, [])
         chance.shuffle(come)
         for key, sample in come:
-            received.take(key, sample)
+            received.note_sample(key, sample)
         if step < 5:
             continue
-        right = _asked(PodsSeen(pods), true, len(keys), now_ms)
-        mine = _asked(PodsSeen(pods, lost), received.newest, len(keys), now_ms)
-        errors[f"ours, {WHEN[bool(lost)]}"].count(mine, right, len(keys))
-        errors[f"karmada, {WHEN[bool(lost)]}"].count(karmada(keys, lost, received.last, len(keys)), right, len(keys))
+        right = _replicas_asked(PodsSeen(pods), true, len(keys), now_ms)
+        mine = _replicas_asked(PodsSeen(pods, lost), received.newest, len(keys), now_ms)
+        errors[f"ours, {WHEN[bool(lost)]}"].count_decision(mine, right, len(keys))
+        errors[f"karmada, {WHEN[bool(lost)]}"].count_decision(
+            replicas_by_karmada(keys, lost, received.last, len(keys)), right, len(keys)
+        )
     return errors
 
 
-def _use(key: PodKey, level: float, faults: Faults, chance: Random) -> int:
+def _cpu_use_milli(key: PodKey, level: float, faults: Faults, chance: Random) -> int:
     busier = faults.uneven if key.cluster == CLUSTERS[0] else 1.0
     return round(level * busier * chance.uniform(0.8, 1.2))
 
 
-def _send(
+def _send_sample(
     coming: dict[int, list[tuple[PodKey, Sample]]],
     step: int,
     key: PodKey,
@@ -127,7 +129,7 @@ def _send(
         coming.setdefault(step + delay + chance.randrange(3), []).append((key, sample))
 
 
-def _asked(seen: PodsSeen, samples: dict[PodKey, Sample], current: int, now_ms: int) -> int:
+def _replicas_asked(seen: PodsSeen, samples: dict[PodKey, Sample], current: int, now_ms: int) -> int:
     scene = ReplicaContext(current, current, seen, now_ms=now_ms)
     try:
         return propose_by_utilization(
@@ -137,7 +139,9 @@ def _asked(seen: PodsSeen, samples: dict[PodKey, Sample], current: int, now_ms: 
         return current
 
 
-def karmada(keys: Sequence[PodKey], lost: frozenset[str], samples: dict[PodKey, Sample], template: int) -> int:
+def replicas_by_karmada(
+    keys: Sequence[PodKey], lost: frozenset[str], samples: dict[PodKey, Sample], template: int
+) -> int:
     """Its calibration formula over what the reachable clusters answered; all pods of a trace are ready."""
     reached = [key for key in keys if key.cluster not in lost and key in samples]
     if not reached:

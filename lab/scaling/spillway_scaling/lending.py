@@ -25,8 +25,8 @@ from .damping import (
     Damping,
     Fleet,
     Ground,
-    made_up,
-    next_size,
+    next_size_and_state,
+    random_ground,
 )
 
 IDLE_STEPS = 2
@@ -50,10 +50,10 @@ class LentGround:
     lendable: int
 
 
-def made_up_lent(seed: int) -> LentGround:
+def random_lent_ground(seed: int) -> LentGround:
     """A third of the seeds have half the nodes that the work needs: pods wait with every node back."""
     chance = Random(seed + 10_000)
-    alone, pods_on_node = made_up(seed), chance.choice((1, 2, 4, 8))
+    alone, pods_on_node = random_ground(seed), chance.choice((1, 2, 4, 8))
     ground = Ground(alone.work_milli, alone.room, chance.choice((0.05, 0.3)), behavior=alone.behavior)
     needed = -(-ground.work_milli * 100 // (TARGET_PERCENT * REQUEST_MILLI * pods_on_node))
     nodes = max(2, needed * chance.choice((1, 3, 4)) // 2)
@@ -88,8 +88,8 @@ class LentFleet(Fleet):
         """Of nodes that nobody has recalled."""
         return self.places * sum(1 for node in self.nodes if node.lent and node.back_at is None)
 
-    def _place(self, step: int) -> None:
-        self._come_back(step)
+    def _place_pods(self, step: int) -> None:
+        self._return_recalled_nodes(step)
         self.on = {key: number for key, number in self.on.items() if key in self.pods}
         taken = [0] * len(self.nodes)
         for number in self.on.values():
@@ -101,14 +101,14 @@ class LentFleet(Fleet):
                 taken[free] += 1
                 self.on[key] = free
                 self.pods[key] = replace(pod, phase="Running", started_ms=at_ms, ready="true", ready_changed_ms=at_ms)
-        self._lend_or_recall(step, taken)
+        self._lend_or_recall_nodes(step, taken)
 
-    def _come_back(self, step: int) -> None:
+    def _return_recalled_nodes(self, step: int) -> None:
         for node in self.nodes:
             if node.back_at is not None and node.back_at <= step:
                 node.lent, node.back_at, node.lent_from, node.idle = False, None, step + COOLDOWN_STEPS, 0
 
-    def _lend_or_recall(self, step: int, taken: list[int]) -> None:
+    def _lend_or_recall_nodes(self, step: int, taken: list[int]) -> None:
         waiting = sum(1 for pod in self.pods.values() if pod.phase == "Pending")
         waiting -= self.places * sum(1 for node in self.nodes if node.back_at is not None)
         for number, node in enumerate(self.nodes):
@@ -135,7 +135,7 @@ class Played:
     waiting: int
 
     @property
-    def last(self) -> int:
+    def last_change_step(self) -> int:
         """The last step at which anything was decided, lent or recalled."""
         changed = [
             step
@@ -146,20 +146,20 @@ class Played:
         return max([*changed, *self.lent_at, *self.recalled_at], default=0)
 
 
-def played(lent: LentGround, seed: int, steps: int, damping: Damping = DEFAULT_DAMPING) -> Played:
+def play_lending(lent: LentGround, seed: int, steps: int, damping: Damping = DEFAULT_DAMPING) -> Played:
     behavior = behavior_with_defaults(None, None, damping.window_ms) if lent.ground.behavior else None
     policy = Autoscaler(60, (CPU_USE,), 1, behavior)
     fleet, state = LentFleet(lent, Random(seed), MOVES_UNTIL), NOTHING_DECIDED
     service, offline = [3], [headroom_replicas(SHARES, {"lent": lent.lendable * lent.pods_on_node}, 0)]
     for step in range(1, steps):
-        fleet.follow(service[-1], step)
-        size, state = next_size(policy, fleet, service[-1], state, step, damping)
+        fleet.resize_fleet(service[-1], step)
+        size, state = next_size_and_state(policy, fleet, service[-1], state, step, damping)
         service.append(size)
         offline.append(headroom_replicas(SHARES, {"lent": fleet.lent_places}, step * STEP_MS // 1000))
     waiting = sum(1 for pod in fleet.pods.values() if pod.phase == "Pending")
     return Played(service, offline, fleet.lent_at, fleet.recalled_at, waiting)
 
 
-def last_of_lending(seed: int, damping: Damping = DEFAULT_DAMPING) -> int:
+def last_lending_step(seed: int, damping: Damping = DEFAULT_DAMPING) -> int:
     """The last step at which anything was decided, lent or recalled; 60 more are played than it may take."""
-    return played(made_up_lent(seed), seed, LENDING_RESTS_AFTER + 60, damping).last
+    return play_lending(random_lent_ground(seed), seed, LENDING_RESTS_AFTER + 60, damping).last_change_step

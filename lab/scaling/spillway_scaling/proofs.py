@@ -9,10 +9,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from .damping import RESTS_AFTER, last_decision, made_up
-from .faults import Errors, Faults, compared
-from .lending import LENDING_RESTS_AFTER, last_of_lending
-from .restart import MANIFESTS, Restarts, restarts
+from .damping import RESTS_AFTER, last_decision_step, random_ground
+from .faults import Errors, Faults, errors_by_way
+from .lending import LENDING_RESTS_AFTER, last_lending_step
+from .restart import MANIFESTS, Restarts, crash_at_each_record
 
 BUILD = Path("build/scaling-faults.json")
 UNEVEN = {"as the others": 1.0, "idler": 0.3, "busier": 1.5}
@@ -21,20 +21,22 @@ COUNTS = [one.name for one in fields(Errors)]
 
 
 def main() -> int:
-    asked = _arguments()
+    asked = _parse_arguments()
     with get_context("fork").Pool(asked.jobs) as pool:
-        _say(f"{asked.crashes} crashes each of {', '.join(MANIFESTS)}")
-        found = pool.starmap(restarts, [(kind, asked.crashes) for kind in MANIFESTS])
+        _print_progress(f"{asked.crashes} crashes each of {', '.join(MANIFESTS)}")
+        found = pool.starmap(crash_at_each_record, [(kind, asked.crashes) for kind in MANIFESTS])
         crashed = dict(zip(MANIFESTS, found, strict=True))
-        _say(f"ten clusters, samples late, doubled and out of order, {asked.seeds} seeds")
+        _print_progress(f"ten clusters, samples late, doubled and out of order, {asked.seeds} seeds")
         wrong = {
-            pods: summed(pool.starmap(compared, [(Faults(uneven=busier), seed + 1) for seed in range(asked.seeds)]))
+            pods: errors_summed_over_seeds(
+                pool.starmap(errors_by_way, [(Faults(uneven=busier), seed + 1) for seed in range(asked.seeds)])
+            )
             for pods, busier in UNEVEN.items()
         }
-        _say(f"constant load and capacity, {asked.loops} seeds")
-        last = pool.map(_last, range(asked.loops), chunksize=16)
-        _say(f"the same while nodes are lent and recalled, {asked.loops} seeds")
-        lending = pool.map(last_of_lending, range(asked.loops), chunksize=16)
+        _print_progress(f"constant load and capacity, {asked.loops} seeds")
+        last = pool.map(_last_decision_of_seed, range(asked.loops), chunksize=16)
+        _print_progress(f"the same while nodes are lent and recalled, {asked.loops} seeds")
+        lending = pool.map(last_lending_step, range(asked.loops), chunksize=16)
     restless = [seed for seed, step in enumerate(last) if step > RESTS_AFTER]
     lending_restless = [seed for seed, step in enumerate(lending) if step > LENDING_RESTS_AFTER]
     print(
@@ -42,11 +44,11 @@ def main() -> int:
     )
     print(loops_line("constant load, nodes lent and recalled", lending, lending_restless))
     asked.out.parent.mkdir(exist_ok=True)
-    asked.out.write_text(json.dumps(_as_json(crashed, wrong, last, lending), indent=1) + "\n")
+    asked.out.write_text(json.dumps(_json_report(crashed, wrong, last, lending), indent=1) + "\n")
     return 1 if restless or lending_restless or any(found.differed for found in crashed.values()) else 0
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--crashes", type=int, default=1000, help="records of each trace; one crash at each")
     parser.add_argument("--seeds", type=int, default=5, help="of the traces with faults")
@@ -56,15 +58,15 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _say(text: str) -> None:
+def _print_progress(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def _last(seed: int) -> int:
-    return last_decision(made_up(seed), seed, RESTS_AFTER + 60)
+def _last_decision_of_seed(seed: int) -> int:
+    return last_decision_step(random_ground(seed), seed, RESTS_AFTER + 60)
 
 
-def summed(found: Sequence[dict[str, Errors]]) -> dict[str, Errors]:
+def errors_summed_over_seeds(found: Sequence[dict[str, Errors]]) -> dict[str, Errors]:
     """Over seeds; by way and by whether a cluster is lost."""
     return {name: Errors(*(sum(getattr(one[name], count) for one in found) for count in COUNTS)) for name in found[0]}
 
@@ -93,7 +95,7 @@ def loops_line(what: str, last: Sequence[int], restless: Sequence[int]) -> str:
     return f"{what}: {ever}; the others do by step {rested}"
 
 
-def _as_json(
+def _json_report(
     crashed: dict[str, Restarts], wrong: dict[str, dict[str, Errors]], last: Sequence[int], lending: Sequence[int]
 ) -> Any:
     return {

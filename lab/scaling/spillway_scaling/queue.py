@@ -56,10 +56,10 @@ class Queue:
         return len(self._group)
 
     @property
-    def reading(self) -> int:
+    def reading_replicas(self) -> int:
         return sum(1 for one in self._group if one.reads)
 
-    def scale(self, replicas: int) -> None:
+    def scale_group(self, replicas: int) -> None:
         """Pods come, or go: those that do not read yet first, then the newest."""
         if replicas == len(self._group):
             return
@@ -73,20 +73,22 @@ class Queue:
             place = max(range(len(self._group)), key=lambda index: (not self._group[index].reads, index))
             gone = self._group.pop(place)
             if gone.reads:
-                self.busy_left += any(self.lag(partition) > EMPTY for partition in self._partitions_of(place))
-                self._rebalance()
+                self.busy_left += any(
+                    self.partition_lag(partition) > EMPTY for partition in self._partitions_of_replica(place)
+                )
+                self._start_rebalance()
 
-    def _partitions_of(self, place: int) -> range:
+    def _partitions_of_replica(self, place: int) -> range:
         readers = len(self._dealt)
         return range(place, self.truth.partitions, readers) if place < readers else range(0)
 
-    def _rebalance(self) -> None:
+    def _start_rebalance(self) -> None:
         self._paused_until_s = self.now_s + self.truth.rebalance_s
         rates = [one.rate for one in self._group if one.reads]
         partitions = self.truth.partitions
         self._dealt = [(rate, range(place, partitions, len(rates))) for place, rate in enumerate(rates)]
 
-    def step(self, come: Sequence[int]) -> float:
+    def advance_second(self, come: Sequence[int]) -> float:
         """One second, in which so many records come to each partition. How long the oldest waits then, in seconds."""
         written, now_s = self._written, self.now_s + 1
         for partition, records in enumerate(come):
@@ -96,15 +98,15 @@ class Queue:
         for one in self._group:
             if not one.reads and one.ready_s <= self.now_s:
                 one.reads = True
-                self._rebalance()
+                self._start_rebalance()
         if self.now_s >= self._paused_until_s:
             for rate, partitions in self._dealt:
-                self._consume(rate, partitions)
+                self._consume_partitions(rate, partitions)
         self.now_s = now_s
         self.replica_seconds += len(self._group)
-        return max(map(self.waited_s, range(len(written))))
+        return max(map(self.oldest_wait_s, range(len(written))))
 
-    def _consume(self, rate: float, partitions: range) -> None:
+    def _consume_partitions(self, rate: float, partitions: range) -> None:
         written, read = self._written, self._read
         full = [partition for partition in partitions if written[partition] - read[partition] > EMPTY]
         while full and rate > EMPTY:
@@ -119,10 +121,10 @@ class Queue:
                 read[partition] = written[partition]
             full = [partition for partition in full if partition not in short]
 
-    def lag(self, partition: int) -> float:
+    def partition_lag(self, partition: int) -> float:
         return self._written[partition] - self._read[partition]
 
-    def waited_s(self, partition: int) -> int:
+    def oldest_wait_s(self, partition: int) -> int:
         """How long the oldest unread record of a partition has waited."""
         marks, read = self._marks[partition], self._read[partition] + EMPTY
         while marks and marks[0][1] <= read:
@@ -132,6 +134,6 @@ class Queue:
     def offsets(self) -> tuple[Offsets, ...]:
         """What a collector sees."""
         return tuple(
-            Offsets(int(written), int(read + EMPTY), self.waited_s(partition))
+            Offsets(int(written), int(read + EMPTY), self.oldest_wait_s(partition))
             for partition, (written, read) in enumerate(zip(self._written, self._read, strict=True))
         )

@@ -12,7 +12,20 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from world import KAFKA, START_MS, World, backlog, cpu_at, declared, external, hpa, load, own, pods, scaled_object
+from world import (
+    KAFKA,
+    START_MS,
+    World,
+    backlog_observed,
+    cpu_utilization_metric,
+    external_metric,
+    hpa_manifest,
+    load_observed,
+    pods_observed,
+    scale_policy_manifest,
+    scaled_object_manifest,
+    workload_declared,
+)
 
 from hpa.core.heard.heard import FORGETTING, HeardRecord
 from spillway.addresses import Tombstone, address_of_event
@@ -22,9 +35,11 @@ from spillway.events_scaling import ScaleDecided, ScaleStateChanged
 QUICK = {"scaleDown": {"stabilizationWindowSeconds": 40}}
 DRAIN = {"within": "60s", "startUp": "20s", "rebalance": "3s", "recordsPerSecond": 3, "kafka": KAFKA["metadata"]}
 MANIFESTS: dict[str, dict[str, Any]] = {
-    "HorizontalPodAutoscaler": hpa([cpu_at(50), external("queue", "10")], behavior=QUICK),
-    "ScaledObject": scaled_object([KAFKA], cooldownPeriod=45, fallback={"failureThreshold": 2, "replicas": 3}),
-    "ScalePolicy": own(drain=DRAIN, metrics=[external("queue", "10")], behavior=QUICK),
+    "HorizontalPodAutoscaler": hpa_manifest(
+        [cpu_utilization_metric(50), external_metric("queue", "10")], behavior=QUICK
+    ),
+    "ScaledObject": scaled_object_manifest([KAFKA], cooldownPeriod=45, fallback={"failureThreshold": 2, "replicas": 3}),
+    "ScalePolicy": scale_policy_manifest(drain=DRAIN, metrics=[external_metric("queue", "10")], behavior=QUICK),
 }
 GOES_ON = 40
 """Records that the next life hears before its state is compared."""
@@ -36,7 +51,7 @@ class Compacted(World):
 
     offsets: Counter[str] = field(default_factory=Counter)
 
-    def _append(self, event: Event | Tombstone) -> HeardRecord:
+    def _append_record(self, event: Event | Tombstone) -> HeardRecord:
         address = event.address if isinstance(event, Tombstone) else address_of_event(event)
         topic = address.topic.name
         made = None if isinstance(event, Tombstone) else event
@@ -47,19 +62,19 @@ class Compacted(World):
         self.log.append(record)
         return record
 
-    def snapshot(self) -> "Compacted":
+    def copy_for_next_life(self) -> "Compacted":
         """The log as it is now, for another life."""
         other = copy(self)
         other.log, other.decided, other.offsets = list(self.log), [], Counter(self.offsets)
         return other
 
-    def persisted(self) -> bytes:
+    def newest_stored_state(self) -> bytes:
         """The newest state in the log; none yet: nothing."""
         found = (one.event for one in reversed(self.log) if isinstance(one.event, ScaleStateChanged))
         return next((event.state for event in found), b"")
 
 
-def recorded(records: int, seed: int) -> Iterator[Event]:
+def random_events(records: int, seed: int) -> Iterator[Event]:
     """Every kind of input, late, repeated and in trouble by chance; bursts, and stretches of nothing."""
     chance, second, lag, latest = Random(seed), 10, 0, 0
     for number in range(records):
@@ -69,17 +84,17 @@ def recorded(records: int, seed: int) -> Iterator[Event]:
         kind = chance.randrange(4)
         if kind == 0:
             used = [chance.randrange(700, 1000) if busy else chance.randrange(300) for _ in range(3)]
-            yield pods(chance.choice(("own-1", "own-2")), [*used, None], at_ms, sequence=number + 1)
+            yield pods_observed(chance.choice(("own-1", "own-2")), [*used, None], at_ms, sequence=number + 1)
         elif kind == 1:
             late_ms = chance.choice((0, 0, 0, 40_000))
-            yield load("queue", chance.randrange(60, 120) if busy else chance.randrange(6), at_ms - late_ms)
+            yield load_observed("queue", chance.randrange(60, 120) if busy else chance.randrange(6), at_ms - late_ms)
         else:
             lag = chance.randrange(40, 90) if busy else max(0, lag - 30)
             latest += lag
-            yield backlog([lag] * 5, at_ms, trouble="" if chance.randrange(12) else "slow")
+            yield backlog_observed([lag] * 5, at_ms, trouble="" if chance.randrange(12) else "slow")
 
 
-def told(decided: list[ScaleDecided]) -> list[tuple[int, int, int, str]]:
+def decision_fields(decided: list[ScaleDecided]) -> list[tuple[int, int, int, str]]:
     return [(one.at_ms, one.replicas_before, one.replicas, one.reason) for one in decided]
 
 
@@ -92,33 +107,33 @@ class Restarts:
     differed: tuple[int, ...]
 
 
-def restarts(kind: str, records: int, seed: int = 1, every: int = 1) -> Restarts:
+def crash_at_each_record(kind: str, records: int, seed: int = 1, every: int = 1) -> Restarts:
     """Killed once at each boundary, every other time before the record was read."""
-    trace = list(recorded(records + GOES_ON, seed))
+    trace = list(random_events(records + GOES_ON, seed))
     made = Compacted()
-    made.say(declared(1))
-    made.policy(MANIFESTS[kind])
+    made.publish_input(workload_declared(1))
+    made.declare_policy(MANIFESTS[kind])
     lives, counts, states = [], [], []
     for record in trace:
-        lives.append(made.snapshot())
+        lives.append(made.copy_for_next_life())
         counts.append(len(made.decided))
-        made.say(record)
-        states.append(made.persisted())
-    expected, counts = told(made.decided), [*counts, len(made.decided)]
+        made.publish_input(record)
+        states.append(made.newest_stored_state())
+    expected, counts = decision_fields(made.decided), [*counts, len(made.decided)]
     differed = []
     boundaries = range(0, records, every)
     for index in boundaries:
         life, end = lives[index], index + GOES_ON
-        _crashed(life, trace[index : end + 1], heard=bool(index // every % 2))
-        same = told(life.decided) == expected[counts[index] : counts[end + 1]]
-        if not same or life.persisted() != states[end]:
+        _replay_after_crash(life, trace[index : end + 1], heard=bool(index // every % 2))
+        same = decision_fields(life.decided) == expected[counts[index] : counts[end + 1]]
+        if not same or life.newest_stored_state() != states[end]:
             differed.append(index)
     return Restarts(len(boundaries), len(expected), tuple(differed))
 
 
-def _crashed(life: Compacted, records: list[Event], *, heard: bool) -> None:
+def _replay_after_crash(life: Compacted, records: list[Event], *, heard: bool) -> None:
     life.restart()
-    life.say(records[0], heard=heard)
+    life.publish_input(records[0], heard=heard)
     life.restart()
     for record in records[1:]:
-        life.say(record)
+        life.publish_input(record)

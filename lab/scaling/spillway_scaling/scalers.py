@@ -50,7 +50,7 @@ CONTROLLER_SETTINGS = ControllerSettings(scale_to_zero=False)
 
 
 class Scaler(Protocol):
-    def act(self, queue: Queue) -> None:
+    def scale_queue(self, queue: Queue) -> None:
         """Asked at every whole second."""
 
 
@@ -64,13 +64,13 @@ class ByDrainTime:
     phase_s: int = 0
     state: QueueState = NOTHING_SEEN
 
-    def act(self, queue: Queue) -> None:
+    def scale_queue(self, queue: Queue) -> None:
         if (queue.now_s + self.phase_s) % self.every_s:
             return
-        seen = QueueObservation(queue.now_s * 1000, queue.offsets(), queue.replicas, queue.reading)
+        seen = QueueObservation(queue.now_s * 1000, queue.offsets(), queue.replicas, queue.reading_replicas)
         self.state = state_with_observation(self.state, seen)
         wish, self.state = decide_drain_size(self.state, self.service, self.target, (0, queue.truth.partitions))
-        queue.scale(wish.replicas)
+        queue.scale_group(wish.replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,35 +109,35 @@ class ByLag:
         self.state: ScalingState = NOTHING_DECIDED
         self.last_active_ms: int | None = None
 
-    def act(self, queue: Queue) -> None:
+    def scale_queue(self, queue: Queue) -> None:
         at_s = queue.now_s + self.phase_s
         if at_s % self.way.polling_s == 0:
-            self._poll(queue)
+            self._poll_trigger(queue)
         if at_s * 1000 % SYNC_PERIOD_MS == 0:
-            self._sync(queue)
+            self._sync_autoscaler(queue)
 
-    def _poll(self, queue: Queue) -> None:
-        lag = group_lag(self.trigger, _rows(queue), {})
+    def _poll_trigger(self, queue: Queue) -> None:
+        lag = group_lag(self.trigger, _partition_offsets(queue), {})
         now_ms = queue.now_s * 1000
         polled = PolledTriggers(lag.active, False, queue.replicas, 0, self.last_active_ms)
         outcome = decide_poll_outcome(self.activation, polled, now_ms)
         if outcome.renewed:
             self.last_active_ms = now_ms
         if outcome.replicas is not None:
-            queue.scale(outcome.replicas)
+            queue.scale_group(outcome.replicas)
 
-    def _sync(self, queue: Queue) -> None:
-        lag = group_lag(self.trigger, _rows(queue), {})
+    def _sync_autoscaler(self, queue: Queue) -> None:
+        lag = group_lag(self.trigger, _partition_offsets(queue), {})
         scale = ScaleTargetSize(queue.replicas, queue.replicas)
         observed = ObservedMetrics(scale, NO_PODS, (SeriesReading((lag.metric_milli,)),))
         now_ms = queue.now_s * 1000
         found = evaluate_autoscaler(self.policy, observed, self.state, CONTROLLER_SETTINGS, now_ms, CONTROLLER)
         self.state = found.state
         if found.decision.replicas is not None:
-            queue.scale(found.decision.replicas)
+            queue.scale_group(found.decision.replicas)
 
 
-def _rows(queue: Queue) -> list[PartitionOffsets]:
+def _partition_offsets(queue: Queue) -> list[PartitionOffsets]:
     return [
         PartitionOffsets(TOPIC, partition, one.latest, one.committed) for partition, one in enumerate(queue.offsets())
     ]

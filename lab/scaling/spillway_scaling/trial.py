@@ -5,7 +5,7 @@ from random import Random
 
 from hpa.core.own.draining import DrainTarget, ServiceRate
 
-from .arrivals import Load, arrivals
+from .arrivals import Load, random_arrivals
 from .queue import Consumers, Queue
 from .scalers import ByDrainTime, ByLag, KedaWay, Scaler
 
@@ -32,31 +32,31 @@ class Outcome:
     worst_s: float
 
 
-def ours(scene: Scene, aim: float, margin: float, seed: int, *, alternates: bool = False) -> ByDrainTime:
+def drain_time_scaler(scene: Scene, aim: float, margin: float, seed: int, *, alternates: bool = False) -> ByDrainTime:
     """aim: the target that it is given, as a share of what it is judged by."""
     truth = scene.truth
     service = ServiceRate(truth.rate * scene.guess, truth.start_s, truth.rebalance_s)
     return ByDrainTime(service, DrainTarget(scene.within_s * aim, margin, alternates), phase_s=seed % 5)
 
 
-def theirs(scene: Scene, way: KedaWay, share: float, seed: int) -> ByLag:
+def lag_scaler(scene: Scene, way: KedaWay, share: float, seed: int) -> ByLag:
     """share: the lag threshold, as a share of what a replica reads within the target."""
     truth = scene.truth
     threshold = max(1, round(share * truth.rate * scene.within_s))
     return ByLag(way, threshold, truth.partitions, phase_s=seed * 7 % 30)
 
 
-def play(scene: Scene, scaler: Scaler, seed: int) -> Outcome:
+def play_scene(scene: Scene, scaler: Scaler, seed: int) -> Outcome:
     queue = Queue(scene.truth, Random(seed))
     late_s, worst_s = 0, 0.0
-    for come in arrivals(scene.load, scene.truth.partitions, scene.truth.rate, seed):
-        waited_s = queue.step(come)
+    for come in random_arrivals(scene.load, scene.truth.partitions, scene.truth.rate, seed):
+        waited_s = queue.advance_second(come)
         late_s += waited_s > scene.within_s
         worst_s = max(worst_s, waited_s)
-        scaler.act(queue)
+        scaler.scale_queue(queue)
     hours = queue.replica_seconds / 3600
     return Outcome(late_s / 60, hours, queue.changes, queue.busy_left, worst_s)
 
 
-def written(outcome: Outcome) -> dict[str, float]:
+def outcome_fields(outcome: Outcome) -> dict[str, float]:
     return asdict(outcome)

@@ -19,7 +19,7 @@ from spillway.feasibility.cluster_view import ClusterView
 from spillway.model import NO_GENERATION, Part
 from spillway_simulation import members
 from spillway_simulation.brownfield import NAMESPACE
-from spillway_simulation.dependencies import lacks
+from spillway_simulation.dependencies import lacks_any_object
 from spillway_simulation.users import User
 from spillway_simulation.world import World
 
@@ -32,26 +32,26 @@ SHOWN = {
 """Of a status, and of the Deployment that it is about."""
 
 
-def untrue(world: World, users: list[User]) -> Iterator[str]:
+def find_false_beliefs(world: World, users: list[User]) -> Iterator[str]:
     """What is believed and is not so, in words. For when nothing else is to come."""
-    planner = world.active()
+    planner = world.active_planner()
     if planner is None:
         yield "no planner is active"
         return
     for name, view in planner.state.clusters.items():
         if view.joined is not None and name in world.clusters:
-            yield from _of_nodes(name, view, world.clusters[name])
+            yield from _false_beliefs_of_nodes(name, view, world.clusters[name])
     for workload in planner.state.workloads.values():
         for part in workload.parts.values():
             if not (part.removing or part.adopting or part.disowning):
-                yield from _of_part(planner, world.clusters[part.cluster], workload, part)
+                yield from _false_beliefs_of_part(planner, world.clusters[part.cluster], workload, part)
     for user in users:
         known = planner.state.workloads.get((NAMESPACE, user.name))
         if user.expected.exists and known is not None and not known.declared.disowning:
-            yield from _of_explanation(world, planner, known, user)
+            yield from _false_explanations(world, planner, known, user)
 
 
-def _of_nodes(name: str, view: ClusterView, cluster: SimCluster) -> Iterator[str]:
+def _false_beliefs_of_nodes(name: str, view: ClusterView, cluster: SimCluster) -> Iterator[str]:
     """A node that is believed to be there, or to be free, and is not; or the other way round."""
     records, nodes = cluster.machine.table.record_by_name, view.nodes
     believed = {nodes.names[row]: row for row in np.flatnonzero(nodes.live_mask).tolist()}
@@ -64,26 +64,29 @@ def _of_nodes(name: str, view: ClusterView, cluster: SimCluster) -> Iterator[str
         if bool(nodes.unschedulable[row]) != bool(record.unschedulable):
             said = "cordoned" if nodes.unschedulable[row] else "open"
             yield f"{name}: {node} is believed to be {said}, and is not"
-        if cpu is None or members.is_lent(record) or row in np.flatnonzero(nodes.virtual_mask):
+        if cpu is None or members.is_lent_node(record) or row in np.flatnonzero(nodes.virtual_mask):
             continue  # Of these an owner's own pods count, or a pool's.
         free = int(nodes.allocatable[cpu, row] - nodes.requested[cpu, row])
         if free != record.free.get("cpu", 0):
             yield f"{name}: {node} is believed to have {free}m of cpu free, and has {record.free.get('cpu', 0)}m"
 
 
-def _of_part(planner: Planner, cluster: SimCluster, workload: Workload, part: Part) -> Iterator[str]:
+def _false_beliefs_of_part(planner: Planner, cluster: SimCluster, workload: Workload, part: Part) -> Iterator[str]:
     """The object's counts, as its propagator and its collector say them."""
     where, found = (
         f"{workload.declared.name} in {part.cluster}",
-        cluster.get_object("deployments", *reversed(workload.key)),
+        cluster.get_object("deployments", *reversed(workload.workload_key)),
     )
-    said, facts = workload.statuses.get(part.cluster), planner.state.clusters[part.cluster].facts.get(workload.key)
+    said, facts = (
+        workload.statuses.get(part.cluster),
+        planner.state.clusters[part.cluster].facts.get(workload.workload_key),
+    )
     if found is None:
         if facts is not None and facts.version != NO_GENERATION:
             yield f"{where}: counted at {facts.version}, and there is no object"
         return
     status: Mapping[str, Any] = found.get("status") or {}
-    pods = members.pods_of(cluster, *workload.key)
+    pods = members.pods_of(cluster, *workload.workload_key)
     ready, bound = (sum(map(how, pods)) for how in (is_ready, members.is_bound))
     waiting = sum(waits_for_config(cluster, pod) for pod in pods)
     if ready != status.get("readyReplicas", 0) or ready + waiting != bound:
@@ -114,17 +117,17 @@ def waits_for_config(cluster: SimCluster, pod: Object) -> bool:
     )
 
 
-def _of_explanation(world: World, planner: Planner, workload: Workload, user: User) -> Iterator[str]:
+def _false_explanations(world: World, planner: Planner, workload: Workload, user: User) -> Iterator[str]:
     """A cluster is said to be bound by something that is not so."""
     try:
-        reply = _explained(world, planner, user.name)
+        reply = _explain_placement(world, planner, user.name)
     except RequestError as error:
         yield f"{user.name}: cannot be explained: {error}"
         return
     for entry in reply.clusters:
         if entry.cluster not in world.clusters:
             continue
-        why_not = _is_false(world, planner, user, entry)
+        why_not = _why_explanation_is_false(world, planner, user, entry)
         part = workload.parts.get(entry.cluster)
         kept = part.replicas_kept if part is not None and not part.removing else 0
         if why_not:
@@ -133,12 +136,12 @@ def _of_explanation(world: World, planner: Planner, workload: Workload, user: Us
             yield f"{user.name} in {entry.cluster}: explained to have {entry.before}, and has {kept}"
 
 
-def _is_false(world: World, planner: Planner, user: User, entry: ExplainedCluster) -> str:
+def _why_explanation_is_false(world: World, planner: Planner, user: User, entry: ExplainedCluster) -> str:
     """Why it is not what binds there; empty when it may be."""
     match entry.bound:
-        case explanation.MISSING if not lacks(world.clusters[entry.cluster], user.expected.needs):
+        case explanation.MISSING if not lacks_any_object(world.clusters[entry.cluster], user.expected.needs):
             return "nothing that it names is missing there"
-        case explanation.ORPHAN if not world.is_taken(entry.cluster, user.name):
+        case explanation.ORPHAN if not world.is_name_taken(entry.cluster, user.name):
             return "no orphan is there"
         case explanation.PHASE if planner.state.clusters[entry.cluster].phase == PHASE_ACTIVE:
             return "the cluster is Active"
@@ -147,7 +150,7 @@ def _is_false(world: World, planner: Planner, user: User, entry: ExplainedCluste
     return ""
 
 
-def _explained(world: World, planner: Planner, name: str) -> ExplainReply:
+def _explain_placement(world: World, planner: Planner, name: str) -> ExplainReply:
     moment = Moment(world.loop.time(), world.platform.wall_ms(), NO_GENERATION)
     steps = explanation.explain_placement(planner.state, ExplainRequest(NAMESPACE, name), moment, None)
     while True:

@@ -27,33 +27,33 @@ class BrakeOracle:
         match event:
             case BrakeSet(scope=scope):
                 self._set_at.setdefault(scope, asyncio.get_running_loop().time())
-                self._count("freezes")
+                self._count_event("freezes")
             case BrakeReleased(scope=scope):
                 self._set_at.pop(scope, None)
 
-    def frozen_for(self, cluster: str, key: Key | None = None) -> float:
+    def frozen_seconds(self, cluster: str, key: Key | None = None) -> float:
         """For how many seconds a freeze holds there, of that workload or of all; 0: none does."""
         scopes = (FLEET_SCOPE, cluster_scope(cluster), workload_scope(*key) if key is not None else "")
         begun = [self._set_at[scope] for scope in scopes if scope in self._set_at]
         return asyncio.get_running_loop().time() - min(begun) if begun else 0.0
 
-    def placed(self, cause: str, before: PlacementDecided | None, placement: PlacementDecided) -> None:
+    def judge_placement(self, cause: str, before: PlacementDecided | None, placement: PlacementDecided) -> None:
         """No fewer are kept in a cluster than before by what a freeze stops."""
         if cause not in MOVES or before is None or not self._set_at:
             return
         key = (placement.namespace, placement.name)
         parts = {part.cluster: part for part in placement.parts}
         for was in before.parts:
-            kept, frozen = _kept(parts.get(was.cluster)), self.frozen_for(was.cluster, key)
-            if frozen > STOPS_SECONDS and kept < _kept(was):
+            kept, frozen = _replicas_kept(parts.get(was.cluster)), self.frozen_seconds(was.cluster, key)
+            if frozen > STOPS_SECONDS and kept < _replicas_kept(was):
                 self._violated(
-                    f"{'/'.join(key)} in {was.cluster}: {_kept(was)} kept, then {kept}, by {cause}, "
+                    f"{'/'.join(key)} in {was.cluster}: {_replicas_kept(was)} kept, then {kept}, by {cause}, "
                     f"and it is frozen for {frozen:.1f} s"
                 )
 
-    def _count(self, what: str) -> None:
+    def _count_event(self, what: str) -> None:
         self.seen[what] = self.seen.get(what, 0) + 1
 
 
-def _kept(part: Part | None) -> int:
+def _replicas_kept(part: Part | None) -> int:
     return part.replicas_kept if part is not None and not part.removing else 0

@@ -29,12 +29,12 @@ class SimBroker(LocalBroker):
 
     # ── Faults ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def delay(self, reader: str, partitions: Sequence[int], until: float) -> None:
+    def delay_partitions(self, reader: str, partitions: Sequence[int], until: float) -> None:
         """These partitions of every topic bring this reader nothing until then; the order inside each one holds."""
         for partition in partitions:
             self._late[reader, partition] = until
 
-    def deliver_again(self, reader: str, fetches: int) -> None:
+    def deliver_records_again(self, reader: str, fetches: int) -> None:
         """The next fetches of this reader begin some records before the place where it stands."""
         self._again[reader] = fetches
 
@@ -42,10 +42,10 @@ class SimBroker(LocalBroker):
         """The next publish raises BusUnavailable, written or not."""
         self._publish_failures.append(written)
 
-    def compact_older_than(self, seconds: float) -> None:
+    def compact_records_older_than(self, seconds: float) -> None:
         """Compacts what is older, as if that were the compaction lag of every topic."""
         before = asyncio.get_running_loop().time() - seconds
-        for topic in (topic for topic in TOPICS if topic.compacted):
+        for topic in (topic for topic in TOPICS if topic.is_compacted):
             for log in self._logs[topic.name]:
                 log.compact(before, False)
 
@@ -76,10 +76,10 @@ class SimBroker(LocalBroker):
             self._again[reader] -= 1
             if not self._again[reader]:
                 del self._again[reader]
-            stored = self._before(topic, partition, offset) + stored
+            stored = self._records_before(topic, partition, offset) + stored
         return stored, position
 
-    def _before(self, topic: str, partition: int, offset: int) -> list[StoredRecord]:
+    def _records_before(self, topic: str, partition: int, offset: int) -> list[StoredRecord]:
         records = self._logs[topic][partition].records
         end = bisect_left(records, offset, key=lambda record: record.offset)
         first = max(0, end - self._random.randint(1, 8))

@@ -16,7 +16,7 @@ PLANTED_VERSION = "0.1"
 TAKES_OVER = ("adopt", "recover")
 
 
-def by_hand(cluster: SimCluster, method: str, path: str, body: Any = None) -> None:
+def request_by_hand(cluster: SimCluster, method: str, path: str, body: Any = None) -> None:
     """What somebody with kubectl does, past the services and past the oracle."""
     cluster.advance_clock()
     content = json.dumps(body).encode() if body is not None else None
@@ -27,31 +27,31 @@ def by_hand(cluster: SimCluster, method: str, path: str, body: Any = None) -> No
 
 
 def scale_by_hand(cluster: SimCluster, name: str, replicas: int) -> None:
-    by_hand(cluster, "PATCH", f"{DEPLOYMENTS}/{name}", {"spec": {"replicas": replicas}})
+    request_by_hand(cluster, "PATCH", f"{DEPLOYMENTS}/{name}", {"spec": {"replicas": replicas}})
 
 
-def plant(cluster: SimCluster, found: Found) -> None:
+def plant_deployment(cluster: SimCluster, found: Found) -> None:
     """Makes it where it is to be."""
     replicas = dict(found.replicas).get(cluster.name)
     if replicas is None:
         return
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-    by_hand(cluster, "POST", "/api/v1/namespaces", namespace)
+    request_by_hand(cluster, "POST", "/api/v1/namespaces", namespace)
     manifest = json.loads(deployment(found.name, NAMESPACE, replicas, cpu=f"{found.cpu}m", memory="64Mi"))
     if found.fleet:
         manifest["metadata"]["labels"] = {members.FLEET_LABEL: found.fleet, members.WORKLOAD_LABEL: found.name}
         manifest["metadata"]["annotations"] = {members.PLACEMENT: PLANTED_VERSION}
-    by_hand(cluster, "POST", DEPLOYMENTS, manifest)
+    request_by_hand(cluster, "POST", DEPLOYMENTS, manifest)
 
 
-def changed(clusters: dict[str, SimCluster], untouched: dict[tuple[str, str], str]) -> Iterator[str]:
+def find_changed_objects(clusters: dict[str, SimCluster], untouched: dict[tuple[str, str], str]) -> Iterator[str]:
     """Of what nobody may touch, by member and name what its object was, what is not so any more."""
     for (member, name), was in untouched.items():
-        if look_of(clusters[member], name) != was:
+        if marks_and_spec_of(clusters[member], name) != was:
             yield f"{name} in {member}: nobody asked for it, and it is not as it was"
 
 
-def look_of(cluster: SimCluster, name: str) -> str:
+def marks_and_spec_of(cluster: SimCluster, name: str) -> str:
     """What of an object only a write could change: which one it is, its marks and its spec."""
     found = cluster.get_object("deployments", name, NAMESPACE)
     if found is None:

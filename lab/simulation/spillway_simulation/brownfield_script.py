@@ -22,18 +22,18 @@ def with_brownfield(script: Script) -> Script:
     found, asks = [], dict(script.asks)
     for number in range(random.choice((0, 1, 1, 2))):
         name = f"b{number}"
-        found.append(_found(random, name, script.members, ""))
-        asks[name] = _asks(random, "adopt", span)
+        found.append(_draw_found_deployment(random, name, script.members, ""))
+        asks[name] = _draw_asks(random, "adopt", span)
     if random.random() < 0.2:
-        found.append(_found(random, "r0", script.members, FORMER_FLEET))
-        asks["r0"] = _asks(random, "recover", span)
+        found.append(_draw_found_deployment(random, "r0", script.members, FORMER_FLEET))
+        asks["r0"] = _draw_asks(random, "recover", span)
     if random.random() < 0.3:
-        found.append(_found(random, "n0", script.members, random.choice(("", "another"))))
+        found.append(_draw_found_deployment(random, "n0", script.members, random.choice(("", "another"))))
     if random.random() < 0.4:
-        found.append(_found(random, random.choice(("o0", "w0")), script.members, FLEET_ID))
+        found.append(_draw_found_deployment(random, random.choice(("o0", "w0")), script.members, FLEET_ID))
         if found[-1].name == "o0" and random.random() < 0.6:
-            asks["o0"] = _asks(random, "adopt", span)
-    orders, silences = _given_up(random, script)
+            asks["o0"] = _draw_asks(random, "adopt", span)
+    orders, silences = _draw_given_up_cluster(random, script)
     timed: tuple[Order | Fault, ...] = (*orders, *silences)
     return replace(
         script,
@@ -45,14 +45,14 @@ def with_brownfield(script: Script) -> Script:
     )
 
 
-def _found(random: Random, name: str, members: tuple[Member, ...], fleet: str) -> Found:
+def _draw_found_deployment(random: Random, name: str, members: tuple[Member, ...], fleet: str) -> Found:
     cpu = random.choice(CPU_CHOICES)
     where = random.sample(members, random.randint(1, min(2, len(members))))
     most = {one.name: round(one.nodes * (one.cpu_millis // cpu) * FILLED_BY_ONE) for one in where}
     return Found(name, cpu, tuple((name, random.randint(0, most[name])) for name in sorted(most)), fleet)
 
 
-def _asks(random: Random, first: str, span: float) -> tuple[Ask, ...]:
+def _draw_asks(random: Random, first: str, span: float) -> tuple[Ask, ...]:
     """Taken over, then whatever; once more when it was given back."""
     verbs = [first]
     for verb in random.choices(LATER, k=random.randint(0, 4)):
@@ -78,7 +78,7 @@ def _asks(random: Random, first: str, span: float) -> tuple[Ask, ...]:
     )
 
 
-def _given_up(random: Random, script: Script) -> tuple[tuple[Order, ...], tuple[Fault, ...]]:
+def _draw_given_up_cluster(random: Random, script: Script) -> tuple[tuple[Order, ...], tuple[Fault, ...]]:
     """Some cluster falls silent and is given up; it wakes later, in the fleet or out of it."""
     if len(script.members) < 2 or random.random() < 0.5:
         return (), ()

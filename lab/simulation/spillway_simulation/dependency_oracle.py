@@ -42,19 +42,19 @@ class DependencyOracle:
         self._waited: set[tuple[Key, str]] = set()
         self._over: dict[tuple[str, Key], tuple[PlannerState, str, float]] = {}
 
-    def look(self, owner: str, planner: Planner, now: float, *, is_well: bool) -> None:
+    def judge_planner(self, owner: str, planner: Planner, now: float, *, is_well: bool) -> None:
         """is_well: whether nothing goes wrong with the planner and the log now, so that time may be judged."""
         for workload in planner.state.workloads.values():
-            self._waited |= {(workload.key, part.cluster) for part in workload.parts.values() if part.missing}
-            self._note_wait(owner, planner.state, workload, now)
-            taken = taken_of(planner.state, workload)
+            self._waited |= {(workload.workload_key, part.cluster) for part in workload.parts.values() if part.missing}
+            self._note_wait_over(owner, planner.state, workload, now)
+            taken = places_taken_by(planner.state, workload)
             if taken.reserved + taken.counted > taken.replicas:
-                self._tell(
-                    (owner, workload.key, ""),
+                self._report_once(
+                    (owner, workload.workload_key, ""),
                     f"{taken.reserved} places reserved and {taken.counted} pods counted, and {taken.replicas} are "
                     f"asked for or on their way ({taken.by_cluster})",
                 )
-        waits = dict(_reserving_for_missing(planner.state)) if planner.is_active and is_well else {}
+        waits = dict(_places_reserved_for_missing(planner.state)) if planner.is_active and is_well else {}
         for place in [one for one in self._since if one[0] == owner and one[1:] not in waits]:
             del self._since[place]
         for (key, cluster), (template, newest) in waits.items():
@@ -62,33 +62,33 @@ class DependencyOracle:
             before = self._since.get(place)
             if before is None or before[0] is not state or before[1] != template:
                 self._since[place] = state, template, now
-            elif now > min(before[2] + state.rules.missing_after, self._over_since(place, newest)) + SLACK_SECONDS:
-                self._tell(place, f"reserved for {now - before[2]:.1f} s now where something is missing")
+            elif now > min(before[2] + state.rules.missing_after, self._wait_over_since(place, newest)) + SLACK_SECONDS:
+                self._report_once(place, f"reserved for {now - before[2]:.1f} s now where something is missing")
 
     @property
-    def seen(self) -> dict[str, int]:
+    def count_by_event(self) -> dict[str, int]:
         """In how many places replicas were decided to wait for something that is missing."""
         return {"waited for missing": len(self._waited)}
 
-    def _note_wait(self, owner: str, state: PlannerState, workload: Workload, now: float) -> None:
+    def _note_wait_over(self, owner: str, state: PlannerState, workload: Workload, now: float) -> None:
         """Notes when the minute of a workload's newest template was over: a decision said so of one of its parts.
 
         A workload that is declared again after its deletion has a new minute, also with the same template. So it has
         where a planner drops its state, with a decision that it could not write.
         """
-        place, template = (owner, workload.key), workload.shape.template
+        place, template = (owner, workload.workload_key), workload.replica_shape.template
         known = self._over.get(place)
         if known is not None and (known[0] is not state or known[1] != template or workload.declared.deleting):
             del self._over[place]
         if any(part.missing and is_newest(part, workload.declared) for part in workload.parts.values()):
             self._over.setdefault(place, (state, template, now))
 
-    def _over_since(self, place: Place, newest: bool) -> float:
+    def _wait_over_since(self, place: Place, newest: bool) -> float:
         """From when on nothing may be reserved for what is missing there: its template has waited its minute."""
         over = self._over.get((place[0], place[1])) if newest else None
         return max(over[2], self._since[place][2]) if over is not None else math.inf
 
-    def _tell(self, place: Place, sentence: str) -> None:
+    def _report_once(self, place: Place, sentence: str) -> None:
         """Once of each place."""
         if place not in self._told:
             self._told.add(place)
@@ -96,27 +96,27 @@ class DependencyOracle:
             self._violated(f"{owner}: {'/'.join(key)}{' in ' if cluster else ''}{cluster}: {sentence}")
 
 
-def taken_of(state: PlannerState, workload: Workload) -> Taken:
+def places_taken_by(state: PlannerState, workload: Workload) -> Taken:
     reserved, pods, allowed, told = 0, 0, workload.declared.replicas, []
     for name, view in state.clusters.items():
-        found, facts = state.reservation(workload.key, name), view.facts.get(workload.key)
-        part, here = workload.parts.get(name), counted_of(facts)
-        more = on_its_way(state, workload, part, facts) if part is not None else here
+        found, facts = state.reservation_of(workload.workload_key, name), view.facts.get(workload.workload_key)
+        part, here = workload.parts.get(name), counted_pods_in(facts)
+        more = replicas_on_their_way(state, workload, part, facts) if part is not None else here
         reserved, pods, allowed = reserved + found.free + found.new, pods + here, allowed + more
         if found.free or found.new or here or more:
             told.append(f"{name}: {found.free + found.new} reserved, {here} counted, {more} on their way")
     return Taken(reserved, pods, allowed, "; ".join(told))
 
 
-def counted_of(facts: WorkloadFacts | None) -> int:
+def counted_pods_in(facts: WorkloadFacts | None) -> int:
     return sum(count for _, count in facts.counted) if facts is not None else 0
 
 
-def on_its_way(state: PlannerState, workload: Workload, part: Part, facts: WorkloadFacts | None) -> int:
+def replicas_on_their_way(state: PlannerState, workload: Workload, part: Part, facts: WorkloadFacts | None) -> int:
     """What of a part moves, or surges, or was decided otherwise before and is not answered by its cluster yet."""
     said, template = workload.statuses.get(part.cluster), workload.template_of(part)
     surge = template.surge_of(part.replicas)
-    shown = max(counted_of(facts), facts.spec_replicas) if facts is not None else 0
+    shown = max(counted_pods_in(facts), facts.spec_replicas) if facts is not None else 0
     found = part.replicas_lost + part.replicas_leaving
     if is_rolling(part, facts, workload.declared.rolling_from):
         found += surge
@@ -131,7 +131,7 @@ def on_its_way(state: PlannerState, workload: Workload, part: Part, facts: Workl
     return found + max(0, most - part.replicas)
 
 
-def _reserving_for_missing(state: PlannerState) -> Iterator[tuple[tuple[Key, str], tuple[str, bool]]]:
+def _places_reserved_for_missing(state: PlannerState) -> Iterator[tuple[tuple[Key, str], tuple[str, bool]]]:
     """Where the cluster said that something is missing, and yet more is reserved than its object has; the
     newest template, and whether it is to run there.
 
@@ -143,11 +143,17 @@ def _reserving_for_missing(state: PlannerState) -> Iterator[tuple[tuple[Key, str
             said, view = workload.statuses.get(part.cluster), state.clusters.get(part.cluster)
             if said is None or view is None or not reported_missing_objects(part, said):
                 continue
-            if state.brakes.is_frozen(part.cluster, workload.key):
+            if state.brakes.is_frozen(part.cluster, workload.workload_key):
                 continue
-            facts, found = view.facts.get(workload.key), state.reservation(workload.key, part.cluster)
+            facts, found = (
+                view.facts.get(workload.workload_key),
+                state.reservation_of(workload.workload_key, part.cluster),
+            )
             has = max(said.spec_replicas, facts.spec_replicas if facts is not None else 0)
             if is_rolling(part, facts, workload.declared.rolling_from):
                 has += workload.template_of(part).surge_of(part.replicas)
-            if found.free + found.new > max(0, has - counted_of(facts)):
-                yield (workload.key, part.cluster), (workload.shape.template, is_newest(part, workload.declared))
+            if found.free + found.new > max(0, has - counted_pods_in(facts)):
+                yield (
+                    (workload.workload_key, part.cluster),
+                    (workload.replica_shape.template, is_newest(part, workload.declared)),
+                )

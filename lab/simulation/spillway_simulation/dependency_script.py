@@ -20,27 +20,29 @@ def with_dependencies(script: Script, always: bool = False) -> Script:
         return script
     things = tuple((random.choice(KINDS), f"key-{n + 1}") for n in range(random.choice((1, 1, 2))))
     span = script.faults_end
-    asks = {**script.asks, OWN: _own(random, span)}
-    named = [OWN, *(name for name in sorted(script.asks) if _may_name(script, name) and random.random() < 0.4)]
+    asks = {**script.asks, OWN: _draw_own_asks(random, span)}
+    named = [OWN, *(name for name in sorted(script.asks) if _may_name_objects(script, name) and random.random() < 0.4)]
     for name in named:
         thing = random.choice(things)
         since = random.choice((0, 0, 1)) if len(asks[name]) > 1 else 0
         asks[name] = tuple(replace(ask, needs=(thing,)) if n >= since else ask for n, ask in enumerate(asks[name]))
-    changes = [change for thing in things for change in _story(random, script, thing, span + AFTER_SECONDS)]
+    changes = [
+        change for thing in things for change in _draw_changes_of_object(random, script, thing, span + AFTER_SECONDS)
+    ]
     later = tuple(sorted((one for one in changes if one.at > 0), key=lambda one: (one.at, one.cluster)))
     end = max([span, *(one.at for one in later)])
     told = Dependencies(tuple(one for one in changes if one.at <= 0), later)
     return replace(script, asks=asks, faults_end=end, dependencies=told)
 
 
-def _may_name(script: Script, name: str) -> bool:
+def _may_name_objects(script: Script, name: str) -> bool:
     """What a policy sizes has checks of its own, which know of room alone; what is adopted has the template it had."""
     sized = {one.workload for one in script.scaled}
     found = {one.name for one in script.found}
     return name not in sized | found and script.asks[name][0].verb == "apply"
 
 
-def _own(random: Random, span: float) -> tuple[Ask, ...]:
+def _draw_own_asks(random: Random, span: float) -> tuple[Ask, ...]:
     count = random.randint(1, 5)
     verbs = ["apply", *random.choices(("scale", "scale", "apply", "delete", "migrate"), k=count - 1)]
     return tuple(
@@ -56,7 +58,7 @@ def _own(random: Random, span: float) -> tuple[Ask, ...]:
     )
 
 
-def _story(random: Random, script: Script, thing: tuple[str, str], end: float) -> list[Change]:
+def _draw_changes_of_object(random: Random, script: Script, thing: tuple[str, str], end: float) -> list[Change]:
     """One thing's life in each member. Half of the stories end well: it is everywhere, for good."""
     story, changes = random.choice(STORIES), []
     ends_well = random.random() < 0.5

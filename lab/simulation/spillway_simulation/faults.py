@@ -9,9 +9,9 @@ from sim.cluster import SimCluster
 from sim.settings import Faults, NodeSpec
 from spillway.lending_marks import LENDING
 from spillway_simulation import members
-from spillway_simulation.brownfield import NAMESPACE, by_hand
+from spillway_simulation.brownfield import NAMESPACE, request_by_hand
 from spillway_simulation.lending_script import BATCHES, HANDS, POOL
-from spillway_simulation.lending_state import real_of, register_of, table
+from spillway_simulation.lending_state import lent_node_of, objects_by_key, register_of
 from spillway_simulation.script import Fault
 from spillway_simulation.world import World
 
@@ -39,44 +39,44 @@ class FaultInjector:
         async with asyncio.TaskGroup() as tasks:
             for fault in self._world.script.faults:
                 await asyncio.sleep(max(0.0, begun + fault.at - loop.time()))
-                self._world.oracle.note(f"fault {fault.kind} {fault.on} {fault.seconds:.3f}")
+                self._world.oracle.note_in_trace(f"fault {fault.kind} {fault.on} {fault.seconds:.3f}")
                 if fault.kind in MOVES_PODS:
-                    self._world.oracle.disturbed(fault.on)
+                    self._world.oracle.note_disturbance(fault.on)
                 tasks.create_task(getattr(self, "_" + fault.kind.replace("-", "_"))(fault))
 
     # ── Instances ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _at_step(self, fault: Fault) -> bool:
+    async def _act_at_step(self, fault: Fault) -> bool:
         """Waits until the instance has run so many callbacks more. Whether it still lives then."""
         process = self._world.processes[fault.on]
         reached = asyncio.Event()
         world = self._world
 
-        def act() -> None:
+        def act_on_process() -> None:
             if fault.kind == "kill":
-                world.kill(process)
+                world.kill_process(process)
             elif fault.kind == "freeze":
-                world.freeze(process, fault.seconds)
+                world.freeze_process(process, fault.seconds)
             reached.set()
 
         if process.is_over:
             return False
-        world.loop.after_steps(process.owner, fault.steps, act)
+        world.loop.run_after_steps(process.owner, fault.steps, act_on_process)
         try:
             async with asyncio.timeout(10):
                 await reached.wait()
         except TimeoutError:  # Such as of one that is frozen: killed once it wakes, it would never be started again.
-            world.loop.forget_action(process.owner, act)
+            world.loop.forget_action(process.owner, act_on_process)
             return False
         return True
 
     async def _kill(self, fault: Fault) -> None:
-        if await self._at_step(fault):
+        if await self._act_at_step(fault):
             await asyncio.sleep(fault.seconds)
-            self._world.start(fault.on)
+            self._world.start_instance(fault.on)
 
     async def _freeze(self, fault: Fault) -> None:
-        if await self._at_step(fault):
+        if await self._act_at_step(fault):
             await asyncio.sleep(fault.seconds)
 
     async def _freeze_before_write(self, fault: Fault) -> None:
@@ -88,14 +88,14 @@ class FaultInjector:
         before_write = self._world.network.before_write
         frozen = asyncio.Event()
 
-        def act(owner: str) -> None:
+        def freeze_writer(owner: str) -> None:
             process = self._world.processes[owner.partition("#")[0]]
             if process.owner == owner:
-                self._world.freeze(process, fault.seconds)
+                self._world.freeze_process(process, fault.seconds)
                 self._world.oracle.seen["frozen before a write"] += 1
             frozen.set()
 
-        before_write[path] = act
+        before_write[path] = freeze_writer
         try:
             async with asyncio.timeout(FIRST_WRITE_SECONDS):
                 await frozen.wait()
@@ -107,22 +107,22 @@ class FaultInjector:
     async def _stop(self, fault: Fault) -> None:
         process = self._world.processes[fault.on]
         if not process.is_over:
-            await self._world.stop(process)
+            await self._world.stop_process(process)
             await asyncio.sleep(fault.seconds)
-            self._world.start(fault.on)
+            self._world.start_instance(fault.on)
 
     async def _cut_off(self, fault: Fault) -> None:
-        self._world.cut_off(self._world.processes[fault.on], fault.seconds)
+        self._world.cut_off_process(self._world.processes[fault.on], fault.seconds)
         await asyncio.sleep(fault.seconds)
 
     async def _late(self, fault: Fault) -> None:
         partitions = self._random.sample(range(3), LATE_PARTITIONS)
         until = self._world.loop.time() + fault.seconds
-        self._world.broker.delay(self._world.processes[fault.on].owner, partitions, until)
+        self._world.broker.delay_partitions(self._world.processes[fault.on].owner, partitions, until)
         await asyncio.sleep(fault.seconds)
 
     async def _again(self, fault: Fault) -> None:
-        self._world.broker.deliver_again(self._world.processes[fault.on].owner, self._random.randint(1, 60))
+        self._world.broker.deliver_records_again(self._world.processes[fault.on].owner, self._random.randint(1, 60))
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -143,7 +143,7 @@ class FaultInjector:
         self._world.broker.fail_next_publish(written=fault.steps % 2 == 0)
 
     async def _compact(self, fault: Fault) -> None:
-        self._world.broker.compact_older_than(COMPACTION_LAG_SECONDS)
+        self._world.broker.compact_records_older_than(COMPACTION_LAG_SECONDS)
 
     # ── The store ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -159,29 +159,29 @@ class FaultInjector:
 
     # ── Members ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _member_fault(self, fault: Fault) -> None:
+    async def _apply_member_fault(self, fault: Fault) -> None:
         self._at_members[fault.on, fault.kind] += 1
-        self._set_faults(fault.on)
+        self._set_member_faults(fault.on)
         await asyncio.sleep(fault.seconds)
         self._at_members[fault.on, fault.kind] -= 1
-        self._set_faults(fault.on)
+        self._set_member_faults(fault.on)
 
-    def _set_faults(self, member: str) -> None:
-        def has(kind: str) -> bool:
+    def _set_member_faults(self, member: str) -> None:
+        def has_fault(kind: str) -> bool:
             return self._at_members[member, kind] > 0
 
         self._world.clusters[member].set_faults(
             Faults(
-                silent=has("silent"),
-                unauthorized=has("unauthorized"),
-                garbage=has("garbage"),
-                stall_list=has("stall-list"),
-                latency_seconds=2.0 if has("slow") else 0.0,
+                silent=has_fault("silent"),
+                unauthorized=has_fault("unauthorized"),
+                garbage=has_fault("garbage"),
+                stall_list=has_fault("stall-list"),
+                latency_seconds=2.0 if has_fault("slow") else 0.0,
             )
         )
-        self._world.oracle.log.note_silent(member, is_silent=has("silent"))
+        self._world.oracle.log.note_silent_cluster(member, is_silent=has_fault("silent"))
 
-    _silent = _slow = _unauthorized = _garbage = _stall_list = _member_fault
+    _silent = _slow = _unauthorized = _garbage = _stall_list = _apply_member_fault
 
     async def _flaky(self, fault: Fault) -> None:
         self._world.network.flaky[fault.on] = 0.3
@@ -196,39 +196,39 @@ class FaultInjector:
 
     async def _versions_back(self, fault: Fault) -> None:
         self._world.clusters[fault.on].restart_versions()
-        self._world.oracle.sights.note_versions_back(fault.on, self._world.loop.time())
+        self._world.oracle.sights.note_versions_restarted(fault.on, self._world.loop.time())
 
     async def _quota(self, fault: Fault) -> None:
         cluster, name = self._world.clusters[fault.on], f"few-{fault.number}"
         path = f"/api/v1/namespaces/{NAMESPACE}/resourcequotas"
         spec = {"hard": {"pods": str(fault.steps // 8)}}
         metadata = {"name": name, "namespace": NAMESPACE}
-        by_hand(
+        request_by_hand(
             cluster, "POST", path, {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata, "spec": spec}
         )
         await asyncio.sleep(fault.seconds)
-        by_hand(cluster, "DELETE", f"{path}/{name}")
+        request_by_hand(cluster, "DELETE", f"{path}/{name}")
 
     async def _node_gone(self, fault: Fault) -> None:
         cluster = self._world.clusters[fault.on]
         name = self._any_node(cluster)
         if name:
-            await self._gone(fault, name)
+            await self._replace_node(fault, name)
 
-    async def _gone(self, fault: Fault, name: str) -> None:
+    async def _replace_node(self, fault: Fault, name: str) -> None:
         """Another node of its size comes in its place."""
         cluster = self._world.clusters[fault.on]
         record = cluster.machine.table.record_by_name[name]
         cpu = record.allocatable["cpu"]
         cluster.remove_node(name)
-        self._world.oracle.note_room()
+        self._world.oracle.note_allocatable_cpu()
         await asyncio.sleep(fault.seconds)
         cluster.add_nodes([NodeSpec(f"{name}-again-{fault.number}-", 1, cpu)])
-        self._world.oracle.note_room()
+        self._world.oracle.note_allocatable_cpu()
 
     async def _node_comes(self, fault: Fault) -> None:
         self._world.clusters[fault.on].add_nodes([NodeSpec(f"{fault.on}-late-{fault.number}-", 1, 2_000)])
-        self._world.oracle.note_room()
+        self._world.oracle.note_allocatable_cpu()
 
     async def _node_cordoned(self, fault: Fault) -> None:
         cluster = self._world.clusters[fault.on]
@@ -244,58 +244,62 @@ class FaultInjector:
         cluster = self._world.clusters[fault.on]
         pods = cluster.objects("pods", NAMESPACE)
         for pod in self._random.sample(pods, min(len(pods), 1 + fault.steps // 8)):
-            by_hand(cluster, "DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}")
+            request_by_hand(cluster, "DELETE", f"/api/v1/namespaces/{NAMESPACE}/pods/{pod['metadata']['name']}")
 
     async def _replicas_changed(self, fault: Fault) -> None:
-        self._on_any_object(fault, "PATCH", {"spec": {"replicas": fault.steps % 12}})
+        self._change_any_object(fault, "PATCH", {"spec": {"replicas": fault.steps % 12}})
 
     async def _object_deleted(self, fault: Fault) -> None:
-        self._on_any_object(fault, "DELETE", None)
+        self._change_any_object(fault, "DELETE", None)
 
-    def _on_any_object(self, fault: Fault, method: str, body: Any) -> None:
+    def _change_any_object(self, fault: Fault, method: str, body: Any) -> None:
         cluster = self._world.clusters[fault.on]
         ownership = self._world.oracle.ownership
-        found = [one for one in cluster.objects("deployments", NAMESPACE) if members.is_ours(one)]
+        found = [one for one in cluster.objects("deployments", NAMESPACE) if members.is_of_our_fleet(one)]
         ours = [one for one in found if not ownership.is_orphan(fault.on, one)]
         if ours:
             name = self._random.choice(ours)["metadata"]["name"]
             self._world.oracle.hands.add((fault.on, name))
-            by_hand(cluster, method, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}", body)
+            request_by_hand(cluster, method, f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{name}", body)
 
     # ── Nodes that are lent ─────────────────────────────────────────────────────────────────────────────────────
 
     async def _virtual_deleted(self, fault: Fault) -> None:
         pool = self._world.clusters[POOL]
         names = sorted(
-            name for (_, name), node in table(pool, "nodes").items() if (real_of(node) or "")[:1] == (fault.on,)
+            name
+            for (_, name), node in objects_by_key(pool, "nodes").items()
+            if (lent_node_of(node) or "")[:1] == (fault.on,)
         )
         if names:
             pool.remove_node(self._random.choice(names))
 
     async def _taint_removed(self, fault: Fault) -> None:
-        name = self._marked(fault.on)
+        name = self._any_marked_node(fault.on)
         if name and self._world.oracle.lending is not None:
-            self._world.oracle.lending.tampered(fault.on, name)
+            self._world.oracle.lending.note_tampered_node(fault.on, name)
             self._world.clusters[fault.on].untaint(name, LENDING)
 
     async def _pool_pods_deleted(self, fault: Fault) -> None:
         pool = self._world.clusters[POOL]
         pods = pool.objects("pods", BATCHES)
         for pod in self._random.sample(pods, min(len(pods), 1 + fault.steps // 8)):
-            by_hand(pool, "DELETE", f"/api/v1/namespaces/{BATCHES}/pods/{pod['metadata']['name']}")
+            request_by_hand(pool, "DELETE", f"/api/v1/namespaces/{BATCHES}/pods/{pod['metadata']['name']}")
 
     async def _lent_node_gone(self, fault: Fault) -> None:
-        name = self._marked(fault.on)
+        name = self._any_marked_node(fault.on)
         if name:
-            await self._gone(fault, name)
+            await self._replace_node(fault, name)
 
-    def _marked(self, owner: str) -> str:
+    def _any_marked_node(self, owner: str) -> str:
         """A node of the owner that bears the mark of lending; empty: none does."""
-        registers = {name: register_of(node) for (_, name), node in table(self._world.clusters[owner], "nodes").items()}
+        registers = {
+            name: register_of(node) for (_, name), node in objects_by_key(self._world.clusters[owner], "nodes").items()
+        }
         names = sorted(name for name, found in registers.items() if found is not None and found.state)
         return self._random.choice(names) if names else ""
 
     def _any_node(self, cluster: SimCluster) -> str:
-        nodes = table(cluster, "nodes")
-        names = sorted(name for _, name in nodes if real_of(nodes["", name]) is None)
+        nodes = objects_by_key(cluster, "nodes")
+        names = sorted(name for _, name in nodes if lent_node_of(nodes["", name]) is None)
         return self._random.choice(names) if names else ""

@@ -55,10 +55,10 @@ class Code:
     commit: str
 
 
-def code_here() -> Code:
+def code_of_checkout() -> Code:
     found = hashlib.sha256(repr(sys.version_info[:3]).encode())
     for path in sorted({path for pattern in SOURCES for path in ROOT.glob(pattern) if is_run_by_seeds(path)}):
-        content = _statements(path.read_bytes())
+        content = _dump_statements(path.read_bytes())
         found.update(f"{path.relative_to(ROOT)} {len(content)}\n{content}".encode())
     describe = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
@@ -70,16 +70,16 @@ def is_run_by_seeds(path: Path) -> bool:
     return path.parent != SERVERS or path.stem in RUN_BY_SEEDS
 
 
-def _statements(source: bytes) -> str:
+def _dump_statements(source: bytes) -> str:
     """Returns the syntax tree of a module, without comments and docstrings."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         if isinstance(body := getattr(node, "body", None), list):
-            body[:] = [one for one in body if not _is_text(one)]
+            body[:] = [one for one in body if not _is_docstring(one)]
     return ast.dump(tree)
 
 
-def _is_text(statement: ast.AST) -> bool:
+def _is_docstring(statement: ast.AST) -> bool:
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)
@@ -94,24 +94,24 @@ class Ledger:
         self._path = path
         self._code = code
 
-    def outcomes(self) -> dict[int, Outcome]:
+    def outcomes_by_seed(self) -> dict[int, Outcome]:
         """By seed, what the file has of this code; the last line of a seed counts."""
         found = {}
-        for line in self._lines():
+        for line in self._read_lines():
             if line["code"] == self._code.digest:
-                outcome = _outcome_of(line)
+                outcome = _parse_outcome(line)
                 found[outcome.seed] = outcome
         return found
 
-    def by_code(self) -> dict[Code, dict[int, Outcome]]:
+    def outcomes_by_code(self) -> dict[Code, dict[int, Outcome]]:
         """The same of all code that the file knows, in the order in which it came."""
         found: dict[Code, dict[int, Outcome]] = {}
-        for line in self._lines():
-            outcome = _outcome_of(line)
+        for line in self._read_lines():
+            outcome = _parse_outcome(line)
             found.setdefault(Code(line["code"], line["commit"]), {})[outcome.seed] = outcome
         return found
 
-    def add(self, outcome: Outcome) -> None:
+    def append_outcome(self, outcome: Outcome) -> None:
         line = json.dumps({"code": self._code.digest, "commit": self._code.commit, **asdict(outcome)})
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.open("a+b") as file:
@@ -123,7 +123,7 @@ class Ledger:
             file.flush()
             os.fsync(file.fileno())
 
-    def _lines(self) -> Iterator[Mapping[str, Any]]:
+    def _read_lines(self) -> Iterator[Mapping[str, Any]]:
         if not self._path.exists():
             return
         for text in self._path.read_text(errors="replace").splitlines():
@@ -135,7 +135,7 @@ class Ledger:
                 yield line
 
 
-def _outcome_of(line: Mapping[str, Any]) -> Outcome:
+def _parse_outcome(line: Mapping[str, Any]) -> Outcome:
     known = {name: value for name, value in line.items() if name in Outcome.__slots__}
     return Outcome(**{**known, "failures": tuple(line["failures"])})
 
@@ -149,12 +149,12 @@ def add_ranges(table: Path, ledger: Ledger) -> int:
     A range of the same code is written anew from all that either knows; what runs on code that is not committed is
     left out: nobody else could run it again.
     """
-    rows = _rows_of(table)
+    rows = _read_rows(table)
     written = 0
-    for code, outcomes in ledger.by_code().items():
+    for code, outcomes in ledger.outcomes_by_code().items():
         if code.commit.endswith("-dirty") or code.commit == "unknown":
             continue
-        found = [list(row) for row in ranges(code, outcomes.values())]
+        found = [list(row) for row in range_rows(code, outcomes.values())]
         firsts = {(row[0], row[2]) for row in found}
         within = [(int(row[2]), int(row[3])) for row in found]
         rows = [
@@ -172,26 +172,26 @@ def add_ranges(table: Path, ledger: Ledger) -> int:
     return written
 
 
-def ranges(code: Code, outcomes: Iterable[Outcome]) -> Iterator[Sequence[str]]:
+def range_rows(code: Code, outcomes: Iterable[Outcome]) -> Iterator[Sequence[str]]:
     """Rows of seeds that follow each other without a gap."""
     run: list[Outcome] = []
     for outcome in sorted(outcomes, key=lambda one: one.seed):
         if run and outcome.seed != run[-1].seed + 1:
-            yield _row(code, run)
+            yield _range_row(code, run)
             run = []
         run.append(outcome)
     if run:
-        yield _row(code, run)
+        yield _range_row(code, run)
 
 
-def _row(code: Code, run: Sequence[Outcome]) -> Sequence[str]:
+def _range_row(code: Code, run: Sequence[Outcome]) -> Sequence[str]:
     failed = [str(one.seed) for one in run if one.failures]
     seconds = f"{sum(one.cpu_seconds for one in run):.0f}"
     counts = (str(len(run) - len(failed)), str(len(failed)), seconds, ",".join(failed) or "-")
     return (code.digest, code.commit, str(run[0].seed), str(run[-1].seed + 1), *counts)
 
 
-def _rows_of(table: Path) -> list[list[str]]:
+def _read_rows(table: Path) -> list[list[str]]:
     if not table.exists():
         return []
     return [line.split("\t") for line in table.read_text().splitlines()[1:] if line]

@@ -19,7 +19,7 @@ from spillway.lending_marks import CHECKING, LENT, POD_NAMESPACE_PREFIX, POOL_TA
 from spillway.lending_marks import POOL as POOL_KEY
 from spillway_local.fleet_plan import deployment
 from spillway_simulation import members
-from spillway_simulation.brownfield import by_hand
+from spillway_simulation.brownfield import request_by_hand
 from spillway_simulation.lending_oracle import LendingOracle
 from spillway_simulation.lending_script import (
     BATCH,
@@ -38,13 +38,13 @@ from spillway_simulation.lending_state import (
     Real,
     Register,
     Virtual,
-    is_lent_pod,
+    is_real_pod,
+    iterate_virtual_nodes,
+    objects_by_key,
     register_of,
-    table,
-    virtual_nodes,
 )
 from spillway_simulation.script import Said, Wanted
-from spillway_simulation.users import answered
+from spillway_simulation.users import ask_until_answered
 from spillway_simulation.world import World
 
 DECLARED_WITHIN_SECONDS = 120.0
@@ -71,44 +71,44 @@ class Lenders:
         queues: dict[str, asyncio.Queue[Said | None]] = {owner: asyncio.Queue() for owner in self._lending.owners}
         async with asyncio.TaskGroup() as tasks:
             for queue in queues.values():
-                tasks.create_task(self._say_all(queue))
+                tasks.create_task(self._say_one_by_one(queue))
             for one in timed:
                 await asyncio.sleep(max(0.0, begun + one.at - self._world.loop.time()))
                 if isinstance(one, Wanted):
-                    self._want(one)
+                    self._scale_wanted_pods(one)
                 else:
                     queues[one.owner].put_nowait(one)
             for queue in queues.values():
                 queue.put_nowait(None)
 
-    def _want(self, wanted: Wanted) -> None:
-        self._world.oracle.note(f"wanted {wanted}")
+    def _scale_wanted_pods(self, wanted: Wanted) -> None:
+        self._world.oracle.note_in_trace(f"wanted {wanted}")
         name = BATCHES if wanted.pods == BATCH else MINE
-        want_by_hand(self._world.clusters[wanted.cluster], name, wanted)
-        self._world.oracle.disturbed(wanted.cluster)
+        scale_deployment_by_hand(self._world.clusters[wanted.cluster], name, wanted)
+        self._world.oracle.note_disturbance(wanted.cluster)
 
-    async def _say_all(self, queue: "asyncio.Queue[Said | None]") -> None:
+    async def _say_one_by_one(self, queue: "asyncio.Queue[Said | None]") -> None:
         """One thing after the other of each owner, as a person does it."""
         while (said := await queue.get()) is not None:
-            await self._say(said)
+            await self._say_until_answered(said)
 
-    async def _say(self, said: Said) -> None:
+    async def _say_until_answered(self, said: Said) -> None:
         until = self._world.loop.time() + DECLARED_WITHIN_SECONDS
-        request = self._request(said)
+        request = self._request_of_said(said)
         while self._world.loop.time() < until:
-            self._world.oracle.note(f"says {said.verb} of {said.owner}")
+            self._world.oracle.note_in_trace(f"says {said.verb} of {said.owner}")
             try:
-                await answered(self._world, self._random, _VERBS[said.verb], request, of="descheduler")
+                await ask_until_answered(self._world, self._random, _VERBS[said.verb], request, of="descheduler")
             except RequestError as error:
-                self._world.oracle.note(f"answer {said.verb} of {said.owner} {error.code}")
+                self._world.oracle.note_in_trace(f"answer {said.verb} of {said.owner} {error.code}")
                 if said.verb != DECLARE:
                     return
                 await asyncio.sleep(AGAIN_SECONDS)
                 continue
-            self._world.oracle.note(f"answer {said.verb} of {said.owner} OK")
+            self._world.oracle.note_in_trace(f"answer {said.verb} of {said.owner} OK")
             return
 
-    def _request(self, said: Said) -> object:
+    def _request_of_said(self, said: Said) -> object:
         lending, owner = self._lending, said.owner
         if said.verb == WITHDRAW:
             return WithdrawLendingRequest(owner, "no more")
@@ -131,13 +131,13 @@ _VERBS = {
 }
 
 
-def want_by_hand(cluster: SimCluster, name: str, wanted: Wanted) -> None:
+def scale_deployment_by_hand(cluster: SimCluster, name: str, wanted: Wanted) -> None:
     """A Deployment that its people have in a cluster, made at the first time."""
     path = f"/apis/apps/v1/namespaces/{name}/deployments"
     if cluster.get_object("deployments", name, name) is not None:
-        by_hand(cluster, "PATCH", f"{path}/{name}", {"spec": {"replicas": wanted.replicas}})
+        request_by_hand(cluster, "PATCH", f"{path}/{name}", {"spec": {"replicas": wanted.replicas}})
         return
-    by_hand(
+    request_by_hand(
         cluster, "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
     )
     manifest = json.loads(deployment(name, name, wanted.replicas, cpu=f"{wanted.cpu}m", memory="64Mi"))
@@ -146,41 +146,41 @@ def want_by_hand(cluster: SimCluster, name: str, wanted: Wanted) -> None:
         pod["tolerations"] = [{"key": POOL_TAINT, "operator": "Exists"}]
         pod["volumes"] = [{"name": "key", "secret": {"secretName": KEY}}]
         secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": KEY}, "data": {"token": "Zmlyc3Q="}}
-        by_hand(cluster, "POST", f"/api/v1/namespaces/{name}/secrets", secret)
-    by_hand(cluster, "POST", path, manifest)
+        request_by_hand(cluster, "POST", f"/api/v1/namespaces/{name}/secrets", secret)
+    request_by_hand(cluster, "POST", path, manifest)
 
 
 # ── When all is over ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def unlent(world: World) -> Iterator[str]:
+def find_unsettled_lending(world: World) -> Iterator[str]:
     """What of lending is not yet as it should be, in words: asked back and not back, left behind, waiting for lent."""
     oracle, lending = world.oracle.lending, world.script.lending
     if oracle is None or lending is None:
         return
-    virtuals = dict(virtual_nodes(world.clusters[POOL]))
+    virtuals = dict(iterate_virtual_nodes(world.clusters[POOL]))
     pool_is_there = POOL in oracle.joined
     for owner in lending.owners:
         if owner in oracle.joined:
-            yield from _of_owner(world, oracle, owner, virtuals, pool_is_there=pool_is_there)
-    yield from _recalls(oracle)
-    yield from _needed_for_nothing(world)
+            yield from _unsettled_in_owner(world, oracle, owner, virtuals, pool_is_there=pool_is_there)
+    yield from _unsettled_recalls(oracle)
+    yield from _unfounded_needs(world)
     for real, virtual in virtuals.items():
-        if pool_is_there and real[0] in oracle.joined and _state(world, real) in ("", CHECKING):
+        if pool_is_there and real[0] in oracle.joined and _loan_state(world, real) in ("", CHECKING):
             yield f"{virtual.name}: a virtual node of a node that is not lent"
     if pool_is_there:
-        yield from _pool_pods(world, oracle)
+        yield from _stray_pool_pods(world, oracle)
 
 
-def _of_owner(
+def _unsettled_in_owner(
     world: World, oracle: LendingOracle, owner: str, virtuals: Mapping[Real, Virtual], *, pool_is_there: bool
 ) -> Iterator[str]:
     assert world.script.lending is not None
     cluster = world.clusters[owner]
     withdrawn = owner in world.script.lending.withdrawn or not pool_is_there
-    for (_, name), node in table(cluster, "nodes").items():
+    for (_, name), node in objects_by_key(cluster, "nodes").items():
         found, real = register_of(node), (owner, name)
-        said, virtual = oracle.said(real), virtuals.get(real)
+        said, virtual = oracle.last_loan_event(real), virtuals.get(real)
         if found is None or found.state == OWNED:
             if isinstance(said, NodeLent):
                 yield f"{owner}/{name}: the log says that it is lent, and it is not"
@@ -191,33 +191,33 @@ def _of_owner(
         elif not isinstance(said, NodeLent) or said.loan != found.loan:
             yield f"{owner}/{name}: lent by loan {found.loan}, and the log says {said}"
     waiting = [pod["metadata"]["name"] for pod in cluster.objects("pods", MINE) if not members.is_bound(pod)]
-    lent = [name for (_, name), node in table(cluster, "nodes").items() if (register_of(node) or NONE).state]
+    lent = [name for (_, name), node in objects_by_key(cluster, "nodes").items() if (register_of(node) or NONE).state]
     if waiting and lent:
         yield f"{owner}: {waiting} wait, and {lent} are lent"
-    yield from _real_pods(world, owner)
+    yield from _leftovers_of_pool(world, owner)
 
 
-def _real_pods(world: World, owner: str) -> Iterator[str]:
+def _leftovers_of_pool(world: World, owner: str) -> Iterator[str]:
     """Of the pool's, in their owner: each has its pool pod, bound to the node's virtual node."""
     cluster = world.clusters[owner]
-    there = {pod["metadata"]["uid"] for pod in table(world.clusters[POOL], "pods").values()}
-    pods = [pod for pod in table(cluster, "pods").values() if is_lent_pod(pod)]
+    there = {pod["metadata"]["uid"] for pod in objects_by_key(world.clusters[POOL], "pods").values()}
+    pods = [pod for pod in objects_by_key(cluster, "pods").values() if is_real_pod(pod)]
     for pod in pods:
         if pod["metadata"]["labels"][POOL_UID] not in there:
             yield f"{owner}: {pod['metadata']['name']} runs, and its pool pod is gone"
     if not pods:
-        for (namespace, name), secret in table(cluster, "secrets").items():
+        for (namespace, name), secret in objects_by_key(cluster, "secrets").items():
             if POOL_KEY in (secret["metadata"].get("labels") or {}):
                 yield f"{owner}: Secret {namespace}/{name} of a pool is left behind"
-        for _, name in table(cluster, "namespaces"):
+        for _, name in objects_by_key(cluster, "namespaces"):
             if name.startswith(POD_NAMESPACE_PREFIX):
                 yield f"{owner}: namespace {name} is left behind"
 
 
-def _pool_pods(world: World, oracle: LendingOracle) -> Iterator[str]:
+def _stray_pool_pods(world: World, oracle: LendingOracle) -> Iterator[str]:
     """That are bound to a virtual node: the node is there, and they run on the real one or say why not."""
-    nodes = {name for _, name in table(world.clusters[POOL], "nodes")}
-    for pod in table(world.clusters[POOL], "pods").values():
+    nodes = {name for _, name in objects_by_key(world.clusters[POOL], "nodes")}
+    for pod in objects_by_key(world.clusters[POOL], "pods").values():
         node, name = pod["spec"].get("nodeName"), pod["metadata"]["name"]
         owner = (node or "").partition(".")[0]
         ended = (pod.get("status") or {}).get("phase") in ENDED
@@ -227,21 +227,21 @@ def _pool_pods(world: World, oracle: LendingOracle) -> Iterator[str]:
             yield f"{name}: still being deleted on {node}"
 
 
-def _recalls(oracle: LendingOracle) -> Iterator[str]:
+def _unsettled_recalls(oracle: LendingOracle) -> Iterator[str]:
     for (owner, node), recall in oracle.recalls.items():
         if owner in oracle.joined:
             yield f"{owner}/{node}: recalled ({recall.cause}, loan {recall.loan}), and that is not settled"
 
 
-def _state(world: World, real: Real) -> str:
-    found = register_of(table(world.clusters[real[0]], "nodes").get(("", real[1])))
+def _loan_state(world: World, real: Real) -> str:
+    found = register_of(objects_by_key(world.clusters[real[0]], "nodes").get(("", real[1])))
     return found.state if found is not None else ""
 
 
-def _needed_for_nothing(world: World) -> Iterator[str]:
+def _unfounded_needs(world: World) -> Iterator[str]:
     """Who is said to wait for lent nodes waits for a place, or has replicas in a later tier, which go home."""
     own = {member.name for member in world.script.members if member.tier != CLOUD}
-    for (cluster, key), count in world.oracle.needs.needed().items():
+    for (cluster, key), count in world.oracle.needs.replicas_needed_by_place().items():
         known = world.oracle.workloads.get(key)
         placement = known.placement if known is not None else None
         if placement is None or cluster not in own or placement.unplaced:

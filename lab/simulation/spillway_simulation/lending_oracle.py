@@ -16,15 +16,15 @@ from spillway_simulation.lending_state import (
     Real,
     Register,
     Virtual,
+    has_had_real_pod,
     is_daemon,
-    is_lent_pod,
-    pods_on,
-    real_of,
+    is_real_pod,
+    iterate_virtual_nodes,
+    lent_node_of,
+    objects_by_key,
+    parse_virtual_node,
+    pods_on_node,
     register_of,
-    table,
-    virtual_nodes,
-    virtual_of,
-    was_created,
 )
 from spillway_simulation.script import Lending
 
@@ -60,13 +60,13 @@ class LendingOracle:
         self.recalls: dict[Real, NodeRecalled] = {}
         self.seen: dict[str, int] = {}
 
-    def count(self, what: str) -> None:
+    def count_event(self, what: str) -> None:
         self.seen[what] = self.seen.get(what, 0) + 1
 
-    def is_concerned(self, cluster: str) -> bool:
+    def is_lending_cluster(self, cluster: str) -> bool:
         return cluster == self._pool or cluster in self._owners
 
-    def tampered(self, owner: str, node: str) -> None:
+    def note_tampered_node(self, owner: str, node: str) -> None:
         """Somebody's hands took the mark off, or the virtual node away: until all of it is gone, both may use it."""
         self._tampered.add((owner, node))
 
@@ -76,7 +76,7 @@ class LendingOracle:
         match event:
             case NodeLent(cluster=cluster, node=node, loan=loan):
                 if (cluster, node) not in self._said or self._said[cluster, node].loan != loan:
-                    self.count("loans")
+                    self.count_event("loans")
                 self._said[cluster, node] = event
                 self._lent.add(((cluster, node), loan))
             case NodeReturned(cluster=cluster, node=node):
@@ -84,7 +84,7 @@ class LendingOracle:
             case NodeRecalled(cluster=cluster, node=node, cause=cause):
                 self.recalls[cluster, node] = event
                 if cause in (CAUSE_NEED, CAUSE_ASKED):
-                    self.count(f"recalled: {cause}")
+                    self.count_event(f"recalled: {cause}")
             case RecallSettled(cluster=cluster, node=node):
                 self.recalls.pop((cluster, node), None)
             case ClusterJoined(cluster=cluster):
@@ -92,32 +92,32 @@ class LendingOracle:
                 self.given_up.discard(cluster)
             case ClusterLeft(cluster=cluster):
                 self.joined.discard(cluster)
-                if cluster == self._pool or self._marked(cluster):
+                if cluster == self._pool or self._has_marked_nodes(cluster):
                     self.given_up.add(cluster)
 
-    def said(self, real: Real) -> NodeLent | NodeReturned | None:
+    def last_loan_event(self, real: Real) -> NodeLent | NodeReturned | None:
         return self._said.get(real)
 
-    def _marked(self, owner: str) -> bool:
-        nodes = table(self._clusters[owner], "nodes").values()
+    def _has_marked_nodes(self, owner: str) -> bool:
+        nodes = objects_by_key(self._clusters[owner], "nodes").values()
         return any(found is not None and found.state for found in map(register_of, nodes))
 
     # ── Writes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def wrote(self, cluster: str, before: Object | None, after: Object | None) -> None:
+    def judge_write(self, cluster: str, before: Object | None, after: Object | None) -> None:
         """A node of an owner or of the pool, by a service; pods' writes tell nothing but that it is to be looked."""
         node = after or before
         if cluster in self._owners and node is not None:
-            self._on_register(cluster, node["metadata"]["name"], register_of(before), register_of(after))
-        if cluster == self._pool and node is not None and real_of(node) is not None:
-            self._on_virtual(real_of(node), before, after)  # type: ignore[arg-type]
-        self.look()
+            self._judge_register_change(cluster, node["metadata"]["name"], register_of(before), register_of(after))
+        if cluster == self._pool and node is not None and lent_node_of(node) is not None:
+            self._judge_virtual_node_change(lent_node_of(node), before, after)  # type: ignore[arg-type]
+        self.judge_present_state()
 
-    def _on_register(self, owner: str, name: str, before: Register | None, after: Register | None) -> None:
+    def _judge_register_change(self, owner: str, name: str, before: Register | None, after: Register | None) -> None:
         if before is None or after is None or before.state == after.state:
             return
         real, now = (owner, name), asyncio.get_running_loop().time()
-        self.count(f"marked {after.state or 'owned'}")
+        self.count_event(f"marked {after.state or 'owned'}")
         if after.state == CHECKING and before.state == OWNED:
             self._taken(owner, name)
         if after.state == RECALLED:
@@ -129,61 +129,66 @@ class LendingOracle:
         waited = now - self._marked_at.get(real, -IN_FLIGHT_SECONDS)
         if before.state == RECALLED and waited < IN_FLIGHT_SECONDS:
             self._violated(f"{owner}/{name}: untainted {waited:.3f} s after it was recalled")
-        self._nothing_left(real, before)
+        self._judge_untainted_node(real, before)
 
-    def _nothing_left(self, real: Real, before: Register) -> None:
+    def _judge_untainted_node(self, real: Real, before: Register) -> None:
         """At the write that takes the mark off."""
         owner, name = real
-        left = [pod["metadata"]["name"] for pod in pods_on(self._clusters[owner], name) if is_lent_pod(pod)]
+        left = [pod["metadata"]["name"] for pod in pods_on_node(self._clusters[owner], name) if is_real_pod(pod)]
         if left:
             self._violated(f"{owner}/{name}: untainted, and {left} of the pool's are on it")
-        if self._pool not in self.joined or self._is_left_in(real):
+        if self._pool not in self.joined or self._may_be_left_in_pool(real):
             return  # Nobody can look there, or could.
-        for virtual in self._virtuals(real):
+        for virtual in self._virtual_nodes_of(real):
             if before.state == CHECKING and not virtual.open:
                 continue  # Never opened: it is cleared, also where the pool was silent.
             self._violated(f"{owner}/{name}: untainted, and its virtual node is {'open' if virtual.open else 'there'}")
         if before.state == RECALLED:
-            self._no_pool_pods(real)
+            self._judge_no_pool_pods_left(real)
 
-    def _no_pool_pods(self, real: Real) -> None:
+    def _judge_no_pool_pods_left(self, real: Real) -> None:
         owner, name = real
         bound = [
             pod["metadata"]["name"]
-            for pod in pods_on(self._clusters[self._pool], f"{owner}.{name}")
-            if was_created(pod)
+            for pod in pods_on_node(self._clusters[self._pool], f"{owner}.{name}")
+            if has_had_real_pod(pod)
         ]
         if bound:
             self._violated(f"{owner}/{name}: untainted, and the pool has {bound} on its virtual node")
 
-    def _on_virtual(self, real: Real, before: Object | None, after: Object | None) -> None:
-        was, now = (virtual_of(one) if one is not None else None for one in (before, after))
+    def _judge_virtual_node_change(self, real: Real, before: Object | None, after: Object | None) -> None:
+        was, now = (parse_virtual_node(one) if one is not None else None for one in (before, after))
         if was is None and now is not None and now.open:
             self._violated(f"{now.name}: made open")
         if now is None or not now.open or (was is not None and was.open):
             return
-        self.count("opened")
+        self.count_event("opened")
         owner, name = real
-        node = table(self._clusters[owner], "nodes").get(("", name))
-        own = [pod["metadata"]["name"] for pod in pods_on(self._clusters[owner], name) if _is_owners(pod)]
+        node = objects_by_key(self._clusters[owner], "nodes").get(("", name))
+        own = [pod["metadata"]["name"] for pod in pods_on_node(self._clusters[owner], name) if _is_owner_pod(pod)]
         if own and node is not None and real not in self._tampered:
             self._violated(f"{now.name}: opened, and {own} of its owner are on the node")
 
     # ── Always ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def look(self) -> None:
+    def judge_present_state(self) -> None:
         """What must be so at any moment, by what both clusters hold."""
-        virtuals = dict(virtual_nodes(self._clusters[self._pool]))
+        virtuals = dict(iterate_virtual_nodes(self._clusters[self._pool]))
         for real, virtual in virtuals.items():
             if virtual.open:
-                self._is_marked(real, virtual)
+                self._judge_open_virtual_node(real, virtual)
         for owner in self._owners:
-            self._runs_where_lent(owner, virtuals)
+            self._judge_real_pods(owner, virtuals)
 
-    def _is_marked(self, real: Real, virtual: Virtual) -> None:
+    def _judge_open_virtual_node(self, real: Real, virtual: Virtual) -> None:
         owner, name = real
-        found = register_of(table(self._clusters[owner], "nodes").get(("", name)))
-        if found is None or real in self._tampered or {owner, self._pool} & self.given_up or self._is_left_in(real):
+        found = register_of(objects_by_key(self._clusters[owner], "nodes").get(("", name)))
+        if (
+            found is None
+            or real in self._tampered
+            or {owner, self._pool} & self.given_up
+            or self._may_be_left_in_pool(real)
+        ):
             return
         if found.state not in (LENT, RECALLED):
             self._violated(f"{virtual.name}: open, and its node is {found.state or 'owned'}")
@@ -192,11 +197,11 @@ class LendingOracle:
         elif virtual.loan is None or (real, virtual.loan) not in self._lent:
             self._violated(f"{virtual.name}: open, and the log does not say that loan {virtual.loan} is lent")
 
-    def _runs_where_lent(self, owner: str, virtuals: Mapping[Real, Virtual]) -> None:
+    def _judge_real_pods(self, owner: str, virtuals: Mapping[Real, Virtual]) -> None:
         cluster = self._clusters[owner]
-        nodes = table(cluster, "nodes")
-        for pod in table(cluster, "pods").values():
-            if not is_lent_pod(pod) or (pod.get("status") or {}).get("phase") != "Running":
+        nodes = objects_by_key(cluster, "nodes")
+        for pod in objects_by_key(cluster, "pods").values():
+            if not is_real_pod(pod) or (pod.get("status") or {}).get("phase") != "Running":
                 continue
             real = (owner, pod["spec"]["nodeName"])
             found = register_of(nodes.get(("", real[1])))
@@ -204,34 +209,34 @@ class LendingOracle:
                 continue
             self._violated(f"{owner}/{real[1]}: {pod['metadata']['name']} of the pool runs, and it is not lent")
         for real in [real for real in self._tampered if real[0] == owner and real not in virtuals]:
-            if not any(is_lent_pod(pod) for pod in pods_on(cluster, real[1])):
+            if not any(is_real_pod(pod) for pod in pods_on_node(cluster, real[1])):
                 self._tampered.discard(real)
 
-    def _is_left_in(self, real: Real) -> bool:
+    def _may_be_left_in_pool(self, real: Real) -> bool:
         """Whether the log says that a virtual node of it may stay in the pool, which was given up and is back."""
         said = self._said.get(real)
         return said is not None and self._pool in said.left_in
 
-    def _virtuals(self, real: Real) -> list[Virtual]:
-        return [virtual for whose, virtual in virtual_nodes(self._clusters[self._pool]) if whose == real]
+    def _virtual_nodes_of(self, real: Real) -> list[Virtual]:
+        return [virtual for whose, virtual in iterate_virtual_nodes(self._clusters[self._pool]) if whose == real]
 
 
-def counted_twice(planner: Planner) -> Iterable[str]:
+def find_nodes_counted_twice(planner: Planner) -> Iterable[str]:
     """Nodes that the planner counts in more than one cluster, or that it counts though its row of them says lent."""
     seen: dict[Real, str] = {}
     for name, view in planner.state.clusters.items():
-        for real in _counted(name, view):
+        for real in _counted_nodes(name, view):
             if real in seen:
                 yield f"{'/'.join(real)} counts in {seen[real]} and in {name}"
             seen[real] = name
 
 
-def _counted(name: str, view: ClusterView) -> Iterable[Real]:
+def _counted_nodes(name: str, view: ClusterView) -> Iterable[Real]:
     nodes = view.nodes
     virtual = nodes.lent_node_by_label_set()
     for row in nodes.counted_mask.nonzero()[0].tolist():
         yield virtual.get(int(nodes.label_set[row]), (name, nodes.names[row]))
 
 
-def _is_owners(pod: Object) -> bool:
-    return not is_lent_pod(pod) and not is_daemon(pod)
+def _is_owner_pod(pod: Object) -> bool:
+    return not is_real_pod(pod) and not is_daemon(pod)

@@ -15,7 +15,7 @@ from spillway_simulation.script import (
     Said,
     Script,
     Wanted,
-    faults_of,
+    draw_faults,
 )
 
 OWNERS = 2
@@ -36,14 +36,14 @@ def with_lending(script: Script, always: bool = False) -> Script:
     random = Random(f"{script.seed}/lending")
     if random.random() >= 1 / 3 and not always:
         return script
-    members = _members(random, script.members)
-    owners = _owners(random, members)
+    members = _add_lending_members(random, script.members)
+    owners = _draw_owners(random, members)
     span = script.faults_end
-    wanted = tuple(sorted(_wanted(random, members, owners, span), key=lambda one: one.at))
-    said = _said(random, owners, span)
+    wanted = tuple(sorted(_draw_wanted_pods(random, members, owners, span), key=lambda one: one.at))
+    said = _draw_said(random, owners, span)
     last = {one.owner: one.verb for one in said if one.verb in (DECLARE, WITHDRAW)}
-    orders, silences = _pool_leaves(random, span, len(script.faults))
-    faults = (*silences, *_faults(random, owners, span, len(script.faults) + len(silences)))
+    orders, silences = _draw_pool_departure(random, span, len(script.faults))
+    faults = (*silences, *_draw_lending_faults(random, owners, span, len(script.faults) + len(silences)))
     ends = [one.at + one.seconds for one in orders] + [one.at + one.seconds for one in faults]
     ends += [one.at + SETTLES_SECONDS for one in wanted] + [one.at + SETTLES_SECONDS for one in said]
     return replace(
@@ -66,7 +66,7 @@ def with_lending(script: Script, always: bool = False) -> Script:
     )
 
 
-def _members(random: Random, members: tuple[Member, ...]) -> tuple[Member, ...]:
+def _add_lending_members(random: Random, members: tuple[Member, ...]) -> tuple[Member, ...]:
     """Two with nodes to spare, which may or may not take what users ask for, and a pool, with a node or without."""
     tiers = random.choices(("own", SPARE), k=OWNERS)
     lenders = (
@@ -76,7 +76,7 @@ def _members(random: Random, members: tuple[Member, ...]) -> tuple[Member, ...]:
     return (*members, *lenders, Member(POOL, random.choice(("own", "cloud")), random.randint(0, 1), 2_000))
 
 
-def _owners(random: Random, members: tuple[Member, ...]) -> tuple[str, ...]:
+def _draw_owners(random: Random, members: tuple[Member, ...]) -> tuple[str, ...]:
     """Now and then one of them is a cluster that has much else to do."""
     busy = [member.name for member in members if member.tier == "own" and member.name != POOL]
     lenders = [member.name for member in members if member.name.startswith("lender-")]
@@ -85,7 +85,9 @@ def _owners(random: Random, members: tuple[Member, ...]) -> tuple[str, ...]:
     return tuple(sorted({lenders[1], lenders[0]}))
 
 
-def _wanted(random: Random, members: tuple[Member, ...], owners: tuple[str, ...], span: float) -> list[Wanted]:
+def _draw_wanted_pods(
+    random: Random, members: tuple[Member, ...], owners: tuple[str, ...], span: float
+) -> list[Wanted]:
     """The pool's pods come early; owners want their nodes at some time, and let go of them again."""
     cores = {member.name: member.nodes * member.cpu_millis // 1000 for member in members}
     lent = sum(cores[owner] for owner in owners)
@@ -100,7 +102,7 @@ def _wanted(random: Random, members: tuple[Member, ...], owners: tuple[str, ...]
     return [*batch, *own]
 
 
-def _said(random: Random, owners: tuple[str, ...], span: float) -> tuple[Said, ...]:
+def _draw_said(random: Random, owners: tuple[str, ...], span: float) -> tuple[Said, ...]:
     found = [Said(random.uniform(0, 3), DECLARE, owner) for owner in owners]
     for owner in owners:
         for _ in range(random.choice((0, 0, 1, 2))):
@@ -113,7 +115,7 @@ def _said(random: Random, owners: tuple[str, ...], span: float) -> tuple[Said, .
     return tuple(sorted(found, key=lambda one: one.at))
 
 
-def _pool_leaves(random: Random, span: float, number: int) -> tuple[tuple[Order, ...], tuple[Fault, ...]]:
+def _draw_pool_departure(random: Random, span: float, number: int) -> tuple[tuple[Order, ...], tuple[Fault, ...]]:
     """Now and then it is to leave, or falls silent and is given up; it joins again in most cases."""
     if random.random() >= 0.15:
         return (), ()
@@ -123,11 +125,11 @@ def _pool_leaves(random: Random, span: float, number: int) -> tuple[tuple[Order,
     return (order,), (() if verb == "Leaving" else (Fault(at, "silent", POOL, silent, 0, number),))
 
 
-def _faults(random: Random, owners: tuple[str, ...], span: float, first: int) -> tuple[Fault, ...]:
+def _draw_lending_faults(random: Random, owners: tuple[str, ...], span: float, first: int) -> tuple[Fault, ...]:
     kinds = (
         *((kind, LENDERS) for kind in INSTANCE_FAULTS),
         *((kind, ("",)) for kind in LOG_FAULTS),
         *((kind, (*owners, POOL)) for kind in MEMBER_FAULTS),
         *((kind, (*owners,)) for kind in HANDS),
     )
-    return faults_of(random, kinds, random.choice((0, 1, 2, 4, 6, 10)), span, first)
+    return draw_faults(random, kinds, random.choice((0, 1, 2, 4, 6, 10)), span, first)

@@ -33,7 +33,7 @@ class Virtual:
     open: bool
 
 
-def table(cluster: SimCluster, plural: str) -> Mapping[tuple[str, str], Object]:
+def objects_by_key(cluster: SimCluster, plural: str) -> Mapping[tuple[str, str], Object]:
     """As the store has it, not a copy: nothing here changes it."""
     found: Mapping[tuple[str, str], Object] = cluster.machine.world.store.tables[plural]
     return found
@@ -48,33 +48,33 @@ def register_of(node: Object | None) -> Register | None:
     return Register(state, read_loan(node["metadata"].get("annotations") or {}))
 
 
-def real_of(node: Object) -> Real | None:
+def lent_node_of(node: Object) -> Real | None:
     """Which node of whom a virtual node stands for; None: it is none."""
     labels = node["metadata"].get("labels") or {}
     return (labels[LENT_CLUSTER], labels.get(LENT_NODE, "")) if LENT_CLUSTER in labels else None
 
 
-def virtual_of(node: Object) -> Virtual:
+def parse_virtual_node(node: Object) -> Virtual:
     amounts = (node.get("status") or {}).get("allocatable") or {}
     is_open = not (node.get("spec") or {}).get("unschedulable") and amounts.get("cpu", "0") != "0"
     return Virtual(node["metadata"]["name"], read_loan(node["metadata"].get("annotations") or {}), is_open)
 
 
-def virtual_nodes(pool: SimCluster) -> Iterator[tuple[Real, Virtual]]:
-    for node in table(pool, "nodes").values():
-        real = real_of(node)
+def iterate_virtual_nodes(pool: SimCluster) -> Iterator[tuple[Real, Virtual]]:
+    for node in objects_by_key(pool, "nodes").values():
+        real = lent_node_of(node)
         if real is not None:
-            yield real, virtual_of(node)
+            yield real, parse_virtual_node(node)
 
 
-def pods_on(cluster: SimCluster, node: str) -> Iterator[Object]:
+def pods_on_node(cluster: SimCluster, node: str) -> Iterator[Object]:
     """That are bound to it and have not ended."""
-    for pod in table(cluster, "pods").values():
+    for pod in objects_by_key(cluster, "pods").values():
         if pod["spec"].get("nodeName") == node and (pod.get("status") or {}).get("phase") not in ENDED:
             yield pod
 
 
-def is_lent_pod(pod: Mapping[str, Any]) -> bool:
+def is_real_pod(pod: Mapping[str, Any]) -> bool:
     """Of the pool's, in its owner."""
     return POOL_UID in (pod["metadata"].get("labels") or {})
 
@@ -83,7 +83,7 @@ def is_daemon(pod: Mapping[str, Any]) -> bool:
     return any(one["kind"] == "DaemonSet" for one in pod["metadata"].get("ownerReferences") or ())
 
 
-def was_created(pod: Mapping[str, Any]) -> bool:
+def has_had_real_pod(pod: Mapping[str, Any]) -> bool:
     """Of a pool pod: a real one was there once."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
     return any(one["type"] == CREATED and one["status"] == "True" for one in conditions)

@@ -85,31 +85,31 @@ class LogOracle:
             if record.address.topic is SCALE and record.value is not None and record.address.key not in stated:
                 self._violated(f"{record.address.key}: a size was decided, and its state is in no record beside it")
 
-    def note_silent(self, cluster: str, *, is_silent: bool) -> None:
+    def note_silent_cluster(self, cluster: str, *, is_silent: bool) -> None:
         """is_silent: whether the API of the cluster answers nothing from now on."""
         if is_silent:
-            self._silent.setdefault(cluster, _now())
+            self._silent.setdefault(cluster, _loop_time())
         else:
             self._silent.pop(cluster, None)
 
     def note_log_away(self, *, is_away: bool) -> None:
         """is_away: whether nobody reaches the log from now on."""
         if is_away and self._away_to < math.inf:
-            self._away_from = _now()
-        self._away_to = math.inf if is_away else _now()
+            self._away_from = _loop_time()
+        self._away_to = math.inf if is_away else _loop_time()
 
     def note_planner_frozen(self, since: float) -> None:
         """A planner wakes up that did nothing since then. What it had decided before it writes now."""
-        self._frozen_from, self._frozen_to = since, _now()
+        self._frozen_from, self._frozen_to = since, _loop_time()
 
-    def decided_at(self) -> float:
+    def earliest_decision_time(self) -> float:
         """The earliest time at which a decision that is written now may have been made."""
-        away = self._away_from if _now() < self._away_to + WRITTEN_SECONDS else _now()
-        return min(away, self._frozen_from) if _now() < self._frozen_to + WOKEN_SECONDS else away
+        away = self._away_from if _loop_time() < self._away_to + WRITTEN_SECONDS else _loop_time()
+        return min(away, self._frozen_from) if _loop_time() < self._frozen_to + WOKEN_SECONDS else away
 
-    def grown(self, key: Key, cluster: str) -> None:
+    def judge_growth(self, key: Key, cluster: str) -> None:
         """To be called when a placement gives a cluster more replicas than it had."""
-        age = self.decided_at() - self._known_at.get(cluster, _now())
+        age = self.earliest_decision_time() - self._known_at.get(cluster, _loop_time())
         if age > AGE_MAX_SECONDS + SLACK_SECONDS:
             where = f"{'/'.join(key)} in {cluster}"
             self._violated(f"{where}: more was placed there, and what is known of it was {age:.1f} s old")
@@ -123,26 +123,26 @@ class LogOracle:
             case ClusterLeft():
                 self._left.add(event.cluster)
             case CapacityChanged():
-                self._is_of_turn(CAPACITY_CHANGES, event.cluster, event.epoch, source)
-                self._on_change(event, position.offset)
+                self._judge_epoch(CAPACITY_CHANGES, event.cluster, event.epoch, source)
+                self._on_capacity_change(event, position.offset)
             case CapacityReported():
-                self._is_of_turn(CAPACITY_CHANGES, event.cluster, event.epoch, source)
-                self._on_full_block(event)
+                self._judge_epoch(CAPACITY_CHANGES, event.cluster, event.epoch, source)
+                self._on_full_block_reported(event)
             case WorkloadObserved():
-                self._is_of_turn(WORKLOAD_STATUS, event.cluster, event.epoch, source)
+                self._judge_epoch(WORKLOAD_STATUS, event.cluster, event.epoch, source)
             case PlacementDecided():
-                self._is_of_turn(TURNS_PLANNER, "planner", event.generation.epoch, source)
+                self._judge_epoch(TURNS_PLANNER, "planner", event.generation.epoch, source)
             case ScaleStateChanged():
-                self._on_state(key, event)
+                self._on_scale_state(key, event)
 
-    def _is_of_turn(self, topic: Topic, key: str, epoch: int, source: str) -> None:
+    def _judge_epoch(self, topic: Topic, key: str, epoch: int, source: str) -> None:
         """An epoch is the offset of a claim. Only the instance that wrote the claim writes records of that epoch."""
         owner = self._claims.get((topic.name, key), {}).get(epoch)
         if owner != source:
             whose = f"which {owner} claimed" if owner is not None else "which nobody claimed there"
             self._violated(f"{source} wrote of {key} in the epoch {epoch}, {whose}")
 
-    def _on_change(self, event: CapacityChanged, offset: int) -> None:
+    def _on_capacity_change(self, event: CapacityChanged, offset: int) -> None:
         block = (event.cluster, event.epoch, event.index)
         self._changes[block] = event.sequence
         full = self._full_blocks.get(block)
@@ -154,13 +154,13 @@ class LogOracle:
             return  # A collector woke up after its cluster had left the fleet: readers know no such cluster.
         if event.age_ms >= 0:  # A collector that begins knows no age; what the one before it said still holds.
             newest = self._known_at.get(event.cluster, -math.inf)
-            self._known_at[event.cluster] = max(newest, _now() - event.age_ms / 1000)
+            self._known_at[event.cluster] = max(newest, _loop_time() - event.age_ms / 1000)
         since = self._silent.get(event.cluster)
-        if since is not None and 0 <= event.age_ms / 1000 < _now() - since - SAID_SECONDS:
-            silent = f"silent for {_now() - since:.1f} s"
+        if since is not None and 0 <= event.age_ms / 1000 < _loop_time() - since - SAID_SECONDS:
+            silent = f"silent for {_loop_time() - since:.1f} s"
             self._violated(f"{event.cluster}: {silent}, and said to be known as it was {event.age_ms} ms ago")
 
-    def _on_full_block(self, event: CapacityReported) -> None:
+    def _on_full_block_reported(self, event: CapacityReported) -> None:
         block = (event.cluster, event.epoch, event.index)
         newest = self._changes.get(block, 0)
         if event.sequence < newest:
@@ -169,10 +169,10 @@ class LogOracle:
             )
         self._full_blocks[block] = FullBlock(event.sequence, event.as_of_offset)
 
-    def _on_state(self, key: str, event: ScaleStateChanged) -> None:
+    def _on_scale_state(self, key: str, event: ScaleStateChanged) -> None:
         if not event.positions:
             self._violated(f"{key}: a state that does not say what it has read")
 
 
-def _now() -> float:
+def _loop_time() -> float:
     return asyncio.get_running_loop().time()

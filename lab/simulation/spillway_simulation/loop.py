@@ -66,22 +66,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
         context.run(OWNER.set, owner)
         return context
 
-    def freeze(self, owner: str) -> None:
+    def freeze_process(self, owner: str) -> None:
         """SIGSTOP: nothing of it runs from now on; what becomes due waits."""
         self._held.setdefault(owner, [])
 
-    def wake(self, owner: str) -> None:
+    def wake_process(self, owner: str) -> None:
         """SIGCONT: what waited runs in the order in which it became ready."""
         if owner not in self._dead:
             self._ready.extend(self._held.pop(owner, ()))
 
-    def kill(self, owner: str) -> None:
+    def kill_process(self, owner: str) -> None:
         """kill -9: nothing of it runs ever again, not even what a task would do at its end."""
         self._dead.add(owner)
-        self.freeze(owner)
+        self.freeze_process(owner)
         self._countdowns.pop(owner, None)
 
-    def after_steps(self, owner: str, steps: int, action: Callable[[], None]) -> None:
+    def run_after_steps(self, owner: str, steps: int, action: Callable[[], None]) -> None:
         """action happens before the callback of owner that comes after so many."""
         self._countdowns[owner] = (steps, action)
 
@@ -90,11 +90,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if owner in self._countdowns and self._countdowns[owner][1] is action:
             del self._countdowns[owner]
 
-    def revive_all(self) -> None:
+    def revive_all_processes(self) -> None:
         """For the end alone: everything may run, so that it can be cancelled."""
         self._dead.clear()
         for owner in list(self._held):
-            self.wake(owner)
+            self.wake_process(owner)
 
     # ── The loop ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -109,8 +109,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _run_once(self) -> None:
         if not self._ready:
-            self._jump()
-        self._take_due()
+            self._jump_to_next_timer()
+        self._take_due_timers()
         for _ in range(len(self._ready)):
             handle = self._ready.popleft()
             if handle._cancelled:
@@ -118,7 +118,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             owner = handle._context.get(OWNER, "")  # type: ignore[attr-defined]
             if owner:
                 if owner in self._countdowns:
-                    self._count_down(owner)
+                    self._count_down_steps(owner)
                 if owner in self._held:
                     self._held[owner].append(handle)
                     continue
@@ -128,7 +128,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if self._still > STEPS_AT_ONE_TIME_MAX:
             raise BusyLoop(f"at {self._now:.3f} s the clock does not move")
 
-    def _count_down(self, owner: str) -> None:
+    def _count_down_steps(self, owner: str) -> None:
         steps, action = self._countdowns[owner]
         if steps > 0:
             self._countdowns[owner] = (steps - 1, action)
@@ -136,7 +136,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             del self._countdowns[owner]
             action()
 
-    def _jump(self) -> None:
+    def _jump_to_next_timer(self) -> None:
         while self._scheduled and self._scheduled[0]._cancelled:
             heapq.heappop(self._scheduled)._scheduled = False  # type: ignore[attr-defined]
         if not self._scheduled:
@@ -148,7 +148,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
             self._now = due
             self._still = 0
 
-    def _take_due(self) -> None:
+    def _take_due_timers(self) -> None:
         while self._scheduled and (self._scheduled[0]._when <= self._now or self._scheduled[0]._cancelled):  # type: ignore[attr-defined]
             handle = heapq.heappop(self._scheduled)
             handle._scheduled = False  # type: ignore[attr-defined]

@@ -25,55 +25,55 @@ def fleet_of(found: Mapping[str, Any]) -> str:
     return str((found["metadata"].get("labels") or {}).get(FLEET_LABEL, ""))
 
 
-def is_ours(found: Mapping[str, Any]) -> bool:
+def is_of_our_fleet(found: Mapping[str, Any]) -> bool:
     return fleet_of(found) == FLEET_ID
 
 
-def cpu_of(deployment: Mapping[str, Any]) -> int:
+def replica_cpu_millis(deployment: Mapping[str, Any]) -> int:
     """Thousandths of a core that one replica asks for."""
-    return cpu_of_pod(deployment["spec"]["template"]["spec"])
+    return pod_cpu_millis(deployment["spec"]["template"]["spec"])
 
 
-def cpu_of_pod(spec: Mapping[str, Any]) -> int:
+def pod_cpu_millis(spec: Mapping[str, Any]) -> int:
     return sum(parse_amount("cpu", one["resources"]["requests"]["cpu"]) for one in spec["containers"])
 
 
-def cpu_allocatable(cluster: SimCluster) -> int:
+def allocatable_cpu_millis(cluster: SimCluster) -> int:
     """Of nodes that are not lent to others."""
     records = cluster.machine.table.record_by_name.values()
-    return sum(record.allocatable.get("cpu", 0) for record in records if not is_lent(record))
+    return sum(record.allocatable.get("cpu", 0) for record in records if not is_lent_node(record))
 
 
-def is_lent(record: NodeRecord) -> bool:
+def is_lent_node(record: NodeRecord) -> bool:
     """Whether it is lent to a pool, or being checked for it or on its way back."""
     return any(key == LENDING for key, _, _ in record.taints)
 
 
-def _takes(record: NodeRecord) -> bool:
+def _may_take_pods(record: NodeRecord) -> bool:
     """Whether pods that tolerate nothing may be bound to it."""
     return not record.unschedulable and not any(key in (LENDING, POOL_TAINT) for key, _, _ in record.taints)
 
 
-def room_for(cluster: SimCluster, cpu: int, without: Iterable[Object] = ()) -> int:
+def room_for_pods(cluster: SimCluster, cpu: int, without: Iterable[Object] = ()) -> int:
     """How many more pods of so much cpu its nodes would take now, or without some that run there."""
-    return sum(room_by_node(cluster, cpu, without))
+    return sum(room_of_each_node(cluster, cpu, without))
 
 
-def room_by_node(cluster: SimCluster, cpu: int, without: Iterable[Object] = ()) -> list[int]:
+def room_of_each_node(cluster: SimCluster, cpu: int, without: Iterable[Object] = ()) -> list[int]:
     """The same of each of its nodes."""
     records = {
         name: max(0, record.free.get("cpu", 0))
         for name, record in cluster.machine.table.record_by_name.items()
-        if _takes(record)
+        if _may_take_pods(record)
     }
     for pod in without:
         node = pod["spec"].get("nodeName")
         if node in records:
-            records[node] += cpu_of_pod(pod["spec"])
+            records[node] += pod_cpu_millis(pod["spec"])
     return [free // cpu for free in records.values()]
 
 
-def cpu_free_at_most(cluster: SimCluster) -> int:
+def largest_free_cpu_millis(cluster: SimCluster) -> int:
     """The most cpu that is free on any one node."""
     return max((record.free.get("cpu", 0) for record in cluster.machine.table.record_by_name.values()), default=0)
 

@@ -16,7 +16,7 @@ from spillway.events_lending import CAUSE_NEED, NodeRecalled, RecallSettled
 from spillway.lending_marks import LENDING
 from spillway_simulation import members
 from spillway_simulation.brake_oracle import BrakeOracle
-from spillway_simulation.lending_state import OWNED, Real, register_of, table
+from spillway_simulation.lending_state import OWNED, Real, objects_by_key, register_of
 from spillway_simulation.sights import Sights
 
 HEARD_SECONDS = 15.0
@@ -54,12 +54,12 @@ class NeedOracle:
         self._marked: dict[str, list[tuple[float, tuple[int, ...]]]] = defaultdict(list)
         self.seen: dict[str, int] = {}
 
-    def look(self, now: float) -> None:
+    def note_nodes(self, now: float) -> None:
         """At the nodes that bear the mark of lending, now and then."""
         for name, cluster in self._clusters.items():
-            self._note_cordoned(name, cluster, now)
+            self._note_cordoned_nodes(name, cluster, now)
             seen = self._marked[name]
-            seen.append((now, _marked_cpus(cluster)))
+            seen.append((now, _cpu_of_marked_nodes(cluster)))
             self._marked[name] = [one for one in seen if one[0] >= now - HEARD_SECONDS]
 
     def on_event(self, event: object) -> None:
@@ -71,16 +71,16 @@ class NeedOracle:
             case RecallSettled(cluster=cluster, node=node):
                 self._recalled.pop((cluster, node), None)
 
-    def needed(self) -> dict[Place, int]:
+    def replicas_needed_by_place(self) -> dict[Place, int]:
         """What is said now, where it is more than nothing."""
         return {place: said[-1][1] for place, said in self._said.items() if said[-1][1]}
 
-    def taken(self, owner: str, node: str) -> None:
+    def judge_node_taken(self, owner: str, node: str) -> None:
         """A node of the owner is being checked for the pool from now on."""
-        now, frozen = asyncio.get_running_loop().time(), self._brakes.frozen_for(owner)
+        now, frozen = asyncio.get_running_loop().time(), self._brakes.frozen_seconds(owner)
         if frozen > FROZEN_HEARD_SECONDS:
             self._violated(f"{owner}/{node}: taken to be lent, and it is frozen for {frozen:.1f} s")
-        cpu = _cpu_of(self._clusters[owner], node)
+        cpu = _node_cpu_millis(self._clusters[owner], node)
         for (cluster, key), said in self._said.items():
             waits = cluster == owner and said[-1][1] and now - said[-1][0] > HEARD_SECONDS
             if waits and 0 < self._cpu_least(key, 0.0) <= cpu:
@@ -92,52 +92,52 @@ class NeedOracle:
         cpu = self._cpu_least(key, now - HEARD_SECONDS)
         if not needed.replicas_lent or not cpu:
             return
-        self._count("needs")
-        seen = [(now, _marked_cpus(self._clusters[needed.cluster])), *self._marked[needed.cluster]]
+        self._count_event("needs")
+        seen = [(now, _cpu_of_marked_nodes(self._clusters[needed.cluster])), *self._marked[needed.cluster]]
         would_take = max(sum(one // cpu for one in cpus) for _, cpus in seen)
         if not self._unplaced(key):  # Overflow says for how many there is to be room at home, with what is free there.
-            would_take += members.room_for(self._clusters[needed.cluster], cpu)
-        if needed.replicas_lent > would_take and self._all_run(needed.cluster, now):
+            would_take += members.room_for_pods(self._clusters[needed.cluster], cpu)
+        if needed.replicas_lent > would_take and self._has_no_waiting_replicas(needed.cluster, now):
             self._violated(
                 f"{'/'.join(key)}: {needed.replicas_lent} wait for lent nodes of {needed.cluster}, "
                 f"which would take {would_take}"
             )
 
-    def _all_run(self, cluster: str, now: float) -> bool:
+    def _has_no_waiting_replicas(self, cluster: str, now: float) -> bool:
         """Whether nobody's replicas wait for a node there: one node more may make many certain that others bar now."""
-        self._sights.look(now)
+        self._sights.note_pods(now)
         promised = self._promised_in(cluster)
-        return all(count <= self._sights.bound_since(cluster, key, now) for key, count in promised.items())
+        return all(count <= self._sights.pods_bound_since(cluster, key, now) for key, count in promised.items())
 
     def _on_recall(self, recall: NodeRecalled) -> None:
         now, owner = asyncio.get_running_loop().time(), recall.cluster
-        self._sights.look(now)
-        frozen = self._brakes.frozen_for(owner)
+        self._sights.note_pods(now)
+        frozen = self._brakes.frozen_seconds(owner)
         if frozen > FROZEN_HEARD_SECONDS:
             self._violated(f"{owner}/{recall.node}: recalled for a need, and it is frozen for {frozen:.1f} s")
         if not recall.wanted_by:
             self._violated(f"{owner}/{recall.node}: recalled for a need, and nobody's")
         self._recalled.pop((owner, recall.node), None)
-        self._note_cordoned(owner, self._clusters[owner], now)
+        self._note_cordoned_nodes(owner, self._clusters[owner], now)
         others = [
             (at, one)
             for real, (at, one) in self._recalled.items()
             if real[0] == owner
-            and self._goes_on(one)
+            and self._is_recall_open(one)
             and self._cordoned.get(real, -HEARD_SECONDS) < now - HEARD_SECONDS
         ]
         self._recalled[owner, recall.node] = now, recall
         going = [*others, (now, recall)]
         for name in recall.wanted_by:
-            self._judge(owner, name, going)
+            self._judge_recalls_for(owner, name, going)
 
-    def _note_cordoned(self, name: str, cluster: SimCluster, now: float) -> None:
+    def _note_cordoned_nodes(self, name: str, cluster: SimCluster, now: float) -> None:
         """What comes back cordoned takes nobody's pods: for those another node may be recalled."""
         for node, record in cluster.machine.table.record_by_name.items():
             if record.unschedulable:
                 self._cordoned[name, node] = now
 
-    def _judge(self, owner: str, name: str, going: list[tuple[float, NodeRecalled]]) -> None:
+    def _judge_recalls_for(self, owner: str, name: str, going: list[tuple[float, NodeRecalled]]) -> None:
         """name: a workload, as in NodeRecalled.wanted_by. going: all open recalls of that cluster, with this one."""
         for_it = [
             (at, one.node, count)
@@ -148,38 +148,38 @@ class NeedOracle:
         since = min(at for at, _, _ in for_it) - HEARD_SECONDS
         kind = name.split("/")[1:]
         key = (kind[-2], kind[-1] if len(kind) == 2 else kind[-1].rpartition("-")[0])
-        said = self._most_said((owner, key), since) if len(kind) == 2 else 0
-        waited = self._sights.waited_since(owner, key, since)
+        said = self._largest_need_since((owner, key), since) if len(kind) == 2 else 0
+        waited = self._sights.pods_waiting_since(owner, key, since)
         cpu, latest = self._cpu_least(key, asyncio.get_running_loop().time()), going[-1][1].node
         recalled = sum(
-            count if node == latest or not cpu else min(count, _cpu_of(self._clusters[owner], node) // cpu)
+            count if node == latest or not cpu else min(count, _node_cpu_millis(self._clusters[owner], node) // cpu)
             for _, node, count in for_it
         )
-        self._count("recalls that were held against their need")
+        self._count_event("recalls that were held against their need")
         if recalled > max(said, waited):
             self._violated(f"{name}: nodes are recalled for {recalled}, {said} were needed, and {waited} pods waited")
 
-    def _most_said(self, place: Place, since: float) -> int:
+    def _largest_need_since(self, place: Place, since: float) -> int:
         said = self._said.get(place, [])
         before = [replicas for at, replicas in said if at < since][-1:]
         return max([*before, *(replicas for at, replicas in said if at >= since)], default=0)
 
-    def _goes_on(self, recall: NodeRecalled) -> bool:
+    def _is_recall_open(self, recall: NodeRecalled) -> bool:
         """Whether the node has not come back yet."""
-        found = register_of(table(self._clusters[recall.cluster], "nodes").get(("", recall.node)))
+        found = register_of(objects_by_key(self._clusters[recall.cluster], "nodes").get(("", recall.node)))
         return found is not None and found.state != OWNED and found.loan == recall.loan
 
-    def _count(self, what: str) -> None:
+    def _count_event(self, what: str) -> None:
         self.seen[what] = self.seen.get(what, 0) + 1
 
 
-def _marked_cpus(cluster: SimCluster) -> tuple[int, ...]:
+def _cpu_of_marked_nodes(cluster: SimCluster) -> tuple[int, ...]:
     records = cluster.machine.table.record_by_name.values()
     return tuple(
         record.allocatable.get("cpu", 0) for record in records if any(key == LENDING for key, _, _ in record.taints)
     )
 
 
-def _cpu_of(cluster: SimCluster, node: str) -> int:
+def _node_cpu_millis(cluster: SimCluster, node: str) -> int:
     record = cluster.machine.table.record_by_name.get(node)
     return record.allocatable.get("cpu", 0) if record is not None else 0

@@ -65,7 +65,7 @@ class SimulatedTransport:
         request = Request(method, path, params, body, content_type, accept)
         context = self._network.world.copy()
         context.run(SENT.set, loop.time())
-        loop.create_task(self._carry(request, answer), context=context)  # noqa: RUF006 - the loop keeps it
+        loop.create_task(self._carry_request(request, answer), context=context)  # noqa: RUF006 - the loop keeps it
         return await answer
 
     def stream(
@@ -83,12 +83,12 @@ class SimulatedTransport:
             self._network.world.copy().run(act, OWNER.get())
             await asyncio.sleep(0)  # A process that was frozen here goes on when it wakes.
 
-    async def _carry(self, request: Request, answer: "asyncio.Future[Response]") -> None:
+    async def _carry_request(self, request: Request, answer: "asyncio.Future[Response]") -> None:
         network = self._network
         await asyncio.sleep(network.random.uniform(*LATENCY_SECONDS))
         lost = network.random.random() < network.flaky.get(self._cluster.name, 0.0)
         if lost and network.random.random() < 0.5:
-            self._fail(answer)  # It did not even arrive.
+            self._fail_answer(answer)  # It did not even arrive.
             return
         try:
             response = await self._sent.request(
@@ -99,11 +99,11 @@ class SimulatedTransport:
                 answer.set_exception(error)
             return
         if lost:
-            self._fail(answer)
+            self._fail_answer(answer)
         elif not answer.done():
             answer.set_result(response)
 
-    def _fail(self, answer: "asyncio.Future[Response]") -> None:
+    def _fail_answer(self, answer: "asyncio.Future[Response]") -> None:
         if not answer.done():
             error = ClusterUnreachable(self._cluster.name, "connection", "the simulated network lost the answer")
             answer.set_exception(error)

@@ -34,38 +34,38 @@ class Ownership:
     def is_orphan(self, cluster: str, found: Object) -> bool:
         return (cluster, found["metadata"]["uid"]) in self._orphans
 
-    def orphan(self, cluster: str, found: Object) -> None:
+    def note_orphan(self, cluster: str, found: Object) -> None:
         self.seen["orphaned"] += 1
         self._orphans.add((cluster, found["metadata"]["uid"]))
 
-    def is_orphaned(self, cluster: str, key: Key) -> bool:
+    def has_orphan_named(self, cluster: str, key: Key) -> bool:
         """Whether an orphan of this name is there: a part that was placed before that was said is listed no more."""
         found = self._clusters[cluster].get_object("deployments", key[1], key[0])
         return found is not None and self.is_orphan(cluster, found)
 
-    def given_up(self, cluster: str, key: Key, newest: Generation) -> None:
+    def note_part_given_up(self, cluster: str, key: Key, newest: Generation) -> None:
         """Its cluster is declared Lost, and no placement lists the part any more. newest: of its versions so far."""
         self._given_up[cluster, key] = asyncio.get_running_loop().time(), newest
         found = self._clusters[cluster].get_object("deployments", key[1], key[0])
-        if found is not None and members.is_ours(found) and not self.is_orphan(cluster, found):
-            self.orphan(cluster, found)
+        if found is not None and members.is_of_our_fleet(found) and not self.is_orphan(cluster, found):
+            self.note_orphan(cluster, found)
 
-    def joined(self, cluster: str) -> None:
+    def note_cluster_joined(self, cluster: str) -> None:
         self._away.discard(cluster)
 
-    def left(self, cluster: str, newest: Generation) -> None:
+    def note_cluster_left(self, cluster: str, newest: Generation) -> None:
         """newest: of all placements so far; what bears none above it was made before."""
         self._away.add(cluster)
         self.seen["left"] += 1
         self._left[cluster] = asyncio.get_running_loop().time(), newest
         for found in self._clusters[cluster].objects("deployments"):
-            if members.is_ours(found):
-                self.orphan(cluster, found)
+            if members.is_of_our_fleet(found):
+                self.note_orphan(cluster, found)
 
-    def wrote(self, cluster: str, key: Key, before: Object | None, after: Object | None, adopted: bool) -> None:
+    def judge_write(self, cluster: str, key: Key, before: Object | None, after: Object | None, adopted: bool) -> None:
         """A write that was carried out. adopted: it took the object over, or gave it back, as a placement says."""
         name = f"{'/'.join(key)} in {cluster}"
-        at, newest = self._settled(cluster, key)
+        at, newest = self._last_given_up(cluster, key)
         in_flight = at >= 0 and SENT.get() <= at + TOLD_SECONDS
         if before is not None and self.is_orphan(cluster, before):
             if adopted or self._is_placed_anew(cluster, key, after):
@@ -75,14 +75,14 @@ class Ownership:
             return
         if cluster in self._away and not in_flight:
             self._violated(f"{name}: written, and the cluster has left")
-        if after is None or at < 0 or members.version_of(after) > newest or not members.is_ours(after):
+        if after is None or at < 0 or members.version_of(after) > newest or not members.is_of_our_fleet(after):
             return
         if in_flight:
-            self.orphan(cluster, after)
+            self.note_orphan(cluster, after)
         else:
             self._violated(f"{name}: made at {members.version_of(after)}, from before the cluster left")
 
-    def _settled(self, cluster: str, key: Key) -> tuple[float, Generation]:
+    def _last_given_up(self, cluster: str, key: Key) -> tuple[float, Generation]:
         """When all that was there of this name was given up, and the newest version then."""
         never = (-1.0, NO_GENERATION)
         return max(self._left.get(cluster, never), self._given_up.get((cluster, key), never))
@@ -95,13 +95,15 @@ class Ownership:
         at, newest = self._given_up[cluster, key]
         return at > left_at and members.version_of(after) > newest
 
-    def marked(self, cluster: str, key: Key, before: Object, after: Object, versions: dict[Generation, Part]) -> bool:
+    def judge_marks_write(
+        self, cluster: str, key: Key, before: Object, after: Object, versions: dict[Generation, Part]
+    ) -> bool:
         """Judges a write of metadata alone. Whether a placement asks for it: for adopting or disowning."""
         name = f"{'/'.join(key)} in {cluster}"
         seen = members.version_of(before)
         if before["spec"] != after["spec"]:
             self._violated(f"{name}: its spec changed with its marks: its pods may")
-        if members.is_ours(after):
+        if members.is_of_our_fleet(after):
             part = versions.get(members.version_of(after))
             if part is None or not part.adopting:
                 self._violated(f"{name}: marked at {members.version_of(after)}, and no placement takes it over")
@@ -109,12 +111,12 @@ class Ownership:
                 self._violated(f"{name}: another object than the one found was marked")
             elif members.fleet_of(before) not in ("", part.found_fleet, members.fleet_of(after)):
                 self._violated(f"{name}: an object of fleet {members.fleet_of(before)} was marked")
-            elif members.is_ours(before) and seen > part.version:
+            elif members.is_of_our_fleet(before) and seen > part.version:
                 self._violated(f"{name}: version {part.version} marked over {seen}")
             else:
                 self.seen["adopted"] += 1
                 return True
-        elif not members.is_ours(before):
+        elif not members.is_of_our_fleet(before):
             self._violated(f"{name}: its metadata was written, and it is not ours")
         elif not any(part.disowning and version >= seen for version, part in versions.items()):
             self._violated(f"{name}: unmarked at version {seen}, and no placement disowns it")

@@ -30,12 +30,12 @@ class Versions:
     source: list[str] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
 
-    def add(self, source: str, shown: Shown) -> None:
+    def append_version(self, source: str, shown: Shown) -> None:
         self.at.append(asyncio.get_running_loop().time())
         self.source.append(source)
         self.shown.append(shown)
 
-    def least(self, reader: "Reader") -> int:
+    def oldest_answerable_number(self, reader: "Reader") -> int:
         """The number of the oldest version that may be answered; -1: the thing need not be there yet."""
         of_others = bisect_right(self.at, reader.sent_at - MISSES_SECONDS) - 1
         newest = bisect_right(self.at, reader.sent_at) - 1
@@ -44,8 +44,8 @@ class Versions:
                 return number
         return of_others
 
-    def holds(self, reader: "Reader", shown: Shown) -> bool:
-        least = self.least(reader)
+    def may_be_answered(self, reader: "Reader", shown: Shown) -> bool:
+        least = self.oldest_answerable_number(reader)
         return (least < 0 and shown == GONE) or shown in self.shown[max(least, 0) :]
 
 
@@ -71,21 +71,21 @@ class ReadOracle:
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def turn_taken(self, source: str) -> None:
-        self._turns.add(source, (source,))
+    def note_turn_taken(self, source: str) -> None:
+        self._turns.append_version(source, (source,))
 
-    def decided(
+    def note_workload_version(
         self, key: Key, declared: WorkloadDeclared | None, placement: PlacementDecided | None, source: str
     ) -> None:
-        self._workloads.setdefault(key, Versions()).add(source, _of_log(declared, placement))
+        self._workloads.setdefault(key, Versions()).append_version(source, _shown_by_log(declared, placement))
 
-    def cluster_said(self, cluster: str, phase: str, source: str) -> None:
+    def note_cluster_phase(self, cluster: str, phase: str, source: str) -> None:
         """phase: empty: it has left."""
-        self._clusters.setdefault(cluster, Versions()).add(source, (phase,) if phase else GONE)
+        self._clusters.setdefault(cluster, Versions()).append_version(source, (phase,) if phase else GONE)
 
     # ── Answers ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def answered(self, reader: Reader, verb: str, *, stale: bool) -> bool:
+    def judge_staleness(self, reader: Reader, verb: str, *, stale: bool) -> bool:
         """Of any read. Whether what it says is to be judged: only who has the turn says that it is not stale."""
         self.seen["reads"] += 1
         known = bisect_right(self._turns.at, reader.sent_at - MISSES_SECONDS)
@@ -96,45 +96,61 @@ class ReadOracle:
             self._violated(f"{verb}: {reader.owner} answers as current {MISSES_SECONDS:g} s after its turn was over")
         return not stale
 
-    def listed(self, reader: Reader, reply: ListReply) -> None:
-        found = {(one.placement.namespace, one.placement.name): _of_reply(one.placement) for one in reply.workloads}
+    def judge_workload_list(self, reader: Reader, reply: ListReply) -> None:
+        found = {
+            (one.placement.namespace, one.placement.name): _shown_by_reply(one.placement) for one in reply.workloads
+        }
         for key, versions in self._workloads.items():
-            self._judge(reader, "/".join(key), versions, found.get(key, GONE))
+            self._judge_shown_version(reader, "/".join(key), versions, found.get(key, GONE))
         for key in found.keys() - self._workloads.keys():
             self._violated(f"List: {reader.owner} shows {'/'.join(key)}, which was never declared")
 
-    def got(self, reader: Reader, reply: PlacementReply) -> None:
+    def judge_placement_reply(self, reader: Reader, reply: PlacementReply) -> None:
         versions = self._workloads.get((reply.namespace, reply.name))
         if versions is not None:
-            self._judge(reader, f"{reply.namespace}/{reply.name}", versions, _of_reply(reply))
+            self._judge_shown_version(reader, f"{reply.namespace}/{reply.name}", versions, _shown_by_reply(reply))
 
-    def clusters_listed(self, reader: Reader, reply: ListClustersReply) -> None:
+    def judge_cluster_list(self, reader: Reader, reply: ListClustersReply) -> None:
         found = {one.cluster: one.phase for one in reply.clusters}
         for name, versions in self._clusters.items():
-            self._judge(reader, f"cluster {name}", versions, (found[name],) if name in found else GONE)
+            self._judge_shown_version(reader, f"cluster {name}", versions, (found[name],) if name in found else GONE)
 
-    def _judge(self, reader: Reader, what: str, versions: Versions, shown: Shown) -> None:
-        if not versions.holds(reader, shown):
-            least = versions.least(reader)
+    def _judge_shown_version(self, reader: Reader, what: str, versions: Versions, shown: Shown) -> None:
+        if not versions.may_be_answered(reader, shown):
+            least = versions.oldest_answerable_number(reader)
             newest = versions.shown[max(least, 0)]
             self._violated(f"{what}: {reader.owner} answers {shown}, and the log has said {newest} before it was asked")
 
 
-def _of_log(declared: WorkloadDeclared | None, placement: PlacementDecided | None) -> Shown:
+def _shown_by_log(declared: WorkloadDeclared | None, placement: PlacementDecided | None) -> Shown:
     if declared is None:
         return GONE
     parts = placement.parts if placement is not None else ()
     if (declared.deleting or declared.disowning) and not parts:
         return GONE
     unplaced = placement.unplaced if placement is not None else declared.replicas
-    return (declared.generation, declared.replicas, unplaced, declared.deleting, declared.disowning, _parts(parts))
+    return (
+        declared.generation,
+        declared.replicas,
+        unplaced,
+        declared.deleting,
+        declared.disowning,
+        _shown_parts(parts),
+    )
 
 
-def _of_reply(reply: PlacementReply) -> Shown:
-    return (reply.generation, reply.replicas, reply.unplaced, reply.deleting, reply.disowning, _parts(reply.parts))
+def _shown_by_reply(reply: PlacementReply) -> Shown:
+    return (
+        reply.generation,
+        reply.replicas,
+        reply.unplaced,
+        reply.deleting,
+        reply.disowning,
+        _shown_parts(reply.parts),
+    )
 
 
-def _parts(parts: Sequence[object]) -> tuple[tuple[object, ...], ...]:
+def _shown_parts(parts: Sequence[object]) -> tuple[tuple[object, ...], ...]:
     """Of PlacementDecided, or of its answer: both have these."""
     names = ("cluster", "replicas", "removing", "replicas_lost", "replicas_leaving", "adopting", "disowning")
     return tuple(sorted(tuple(getattr(part, name) for name in names) for part in parts))

@@ -34,19 +34,19 @@ class Readers:
         self._world = world
         self._oracle: ReadOracle = world.oracle.reads
         self._random = Random(f"{world.script.seed}/readers")
-        world.woken = self._woken
+        world.woken = self._read_after_waking
 
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self._random.uniform(0, EVERY_SECONDS))
-            for process, _ in self._world.planners():
-                self._read(process)
+            for process, _ in self._world.living_planners():
+                self._read_from_planner(process)
 
-    def _woken(self, process: Process) -> None:
+    def _read_after_waking(self, process: Process) -> None:
         for seconds in AFTER_WAKING_SECONDS:
-            self._world.loop.call_later(seconds, self._read, process, context=self._world.network.world)
+            self._world.loop.call_later(seconds, self._read_from_planner, process, context=self._world.network.world)
 
-    def _read(self, process: Process) -> None:
+    def _read_from_planner(self, process: Process) -> None:
         """A frozen process answers when it wakes; the answer is of then, and the question of now."""
         if process.is_over:
             return
@@ -54,30 +54,32 @@ class Readers:
         now = self._world.loop.time()
         reader = Reader(f"spillway/{process.name}", process.owner, process.began_at, now)
         name = self._random.choice(sorted(self._world.script.asks))
-        task = self._world.call(process, _asked(process.running.service, verb, name))
-        task.add_done_callback(lambda task: self._judge(reader, verb, task), context=self._world.network.world)
+        task = self._world.call_in_process(process, _make_read_call(process.running.service, verb, name))
+        task.add_done_callback(lambda task: self._judge_answer(reader, verb, task), context=self._world.network.world)
 
-    def _judge(self, reader: Reader, verb: str, task: "asyncio.Task[Any]") -> None:
+    def _judge_answer(self, reader: Reader, verb: str, task: "asyncio.Task[Any]") -> None:
         if task.cancelled() or self._world.processes[reader.owner.partition("#")[0]].is_over:
             return
         error = task.exception()
         if error is not None:
             if not isinstance(error, RequestError):
-                self._world.oracle.violated(f"{verb}: {reader.owner} answers {error!r}")
+                self._world.oracle.note_violation(f"{verb}: {reader.owner} answers {error!r}")
             return
         reply = task.result()
         placement = getattr(reply, "placement", None)
-        if not self._oracle.answered(reader, verb, stale=placement.stale if placement is not None else reply.stale):
+        if not self._oracle.judge_staleness(
+            reader, verb, stale=placement.stale if placement is not None else reply.stale
+        ):
             return
         if verb == "list":
-            self._oracle.listed(reader, reply)
+            self._oracle.judge_workload_list(reader, reply)
         elif verb == "list_clusters":
-            self._oracle.clusters_listed(reader, reply)
+            self._oracle.judge_cluster_list(reader, reply)
         elif verb == "get" and not reply.gone:
-            self._oracle.got(reader, reply.placement)
+            self._oracle.judge_placement_reply(reader, reply.placement)
 
 
-def _asked(planner: Any, verb: str, name: str) -> Any:
+def _make_read_call(planner: Any, verb: str, name: str) -> Any:
     requests: dict[str, Callable[[], Any]] = {
         "list": lambda: planner.list(ListRequest(page_size=1000)),
         "get": lambda: planner.get(GetRequest(NAMESPACE, name)),

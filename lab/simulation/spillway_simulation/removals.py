@@ -48,7 +48,7 @@ class Trail:
     as_taken: dict[str, int] = field(default_factory=dict)
     """By cluster, replicas that are where they were taken over; none once something was asked of the workload."""
 
-    def follow_taken(self, cause: str, before: Mapping[str, Part], parts: Mapping[str, Part]) -> None:
+    def follow_taken_over_replicas(self, cause: str, before: Mapping[str, Part], parts: Mapping[str, Part]) -> None:
         """What a drain or a loss takes away is ours from then on; what is being taken over follows what runs."""
         if cause in TAKEN_OVER:
             self.as_taken = {name: part.replicas_kept for name, part in parts.items()}
@@ -59,7 +59,7 @@ class Trail:
             kept = part.replicas_kept if part is not None else 0
             self.as_taken[name] = kept if was is not None and was.adopting else min(count, kept)
 
-    def lowered_since(self, at: float) -> bool:
+    def has_lowered_replicas_since(self, at: float) -> bool:
         """Whether anything was lowered since then because somebody asked for it."""
         return any(fall.cause != SETTLED and fall.at >= at for falls in self.falls.values() for fall in falls)
 
@@ -86,7 +86,7 @@ class Removals:
         self._trails: dict[Key, Trail] = {}
         self.lost: set[str] = set()
 
-    def decided(self, decision: DecisionRecorded) -> None:
+    def note_decision(self, decision: DecisionRecorded) -> None:
         trail = self._trails.setdefault((decision.namespace, decision.name), Trail())
         trail.causes[decision.generation] = decision.cause
 
@@ -95,7 +95,9 @@ class Removals:
         trail = self._trails.get((placement.namespace, placement.name))
         return trail.causes.get(placement.generation, SETTLED) if trail is not None else SETTLED
 
-    def placed(self, before: PlacementDecided | None, placement: PlacementDecided, declared: WorkloadDeclared) -> None:
+    def judge_placement(
+        self, before: PlacementDecided | None, placement: PlacementDecided, declared: WorkloadDeclared
+    ) -> None:
         """To be told of each placement in the order of the log."""
         key = (placement.namespace, placement.name)
         trail, cause = self._trails.setdefault(key, Trail()), self.cause_of(placement)
@@ -106,17 +108,19 @@ class Removals:
             as_taken = trail.as_taken.get(was.cluster, 0)
             if cause in BY_VIEW and (part.replicas_kept if part else 0) < as_taken:
                 self._violated(f"{'/'.join(key)} in {was.cluster}: adopted as it runs there, and moved by {cause}")
-            why_not = self._may_fall(cause, trail, declared, was, part)
+            why_not = self._why_part_may_not_fall(cause, trail, declared, was, part)
             if why_not:
                 name = f"{'/'.join(key)} in {was.cluster}"
                 self._violated(f"{name}: {was.replicas} replicas, then {part and part.replicas}, by {cause}: {why_not}")
             if part is not None and part.replicas < was.replicas and not part.disowning:
                 now = asyncio.get_running_loop().time()
                 trail.falls.setdefault(was.cluster, []).append(Fall(part.version, cause, now, kept, declared))
-        trail.follow_taken(cause, {part.cluster: part for part in before.parts} if before else {}, parts)
+        trail.follow_taken_over_replicas(cause, {part.cluster: part for part in before.parts} if before else {}, parts)
         trail.declared = declared
 
-    def _may_fall(self, cause: str, trail: Trail, declared: WorkloadDeclared, was: Part, part: Part | None) -> str:
+    def _why_part_may_not_fall(
+        self, cause: str, trail: Trail, declared: WorkloadDeclared, was: Part, part: Part | None
+    ) -> str:
         """Why a part may not become the next one; empty when it may, or does not fall."""
         if was.replicas <= (part.replicas if part else 0):
             return ""
@@ -149,7 +153,7 @@ class Removals:
                 return "" if left == was.replicas - part.replicas else f"{left} have left"
         return "that may not lower it"
 
-    def written(
+    def judge_write(
         self, cluster: str, key: Key, found: Object, available: int, written: Generation, replicas: int
     ) -> None:
         """A write to found, which had so many available pods, and is to have so many replicas at that version."""
@@ -160,17 +164,17 @@ class Removals:
             return
         first, last = falls[0], falls[-1]
         assert trail is not None
-        changed = trail.declared != first.declared or trail.lowered_since(first.at - HEARD_SECONDS)
-        if changed or self._disturbed_since(first.at - HEARD_SECONDS) or self._rolls(key):
+        changed = trail.declared != first.declared or trail.has_lowered_replicas_since(first.at - HEARD_SECONDS)
+        if changed or self._disturbed_since(first.at - HEARD_SECONDS) or self._is_rolling(key):
             return
-        others = sum(available_of(other, key) for name, other in self._clusters.items() if name != cluster)
+        others = sum(available_pods_of(other, key) for name, other in self._clusters.items() if name != cluster)
         if others + replicas < min(others + available, last.kept):
             self._violated(
                 f"{'/'.join(key)} in {cluster}: {last.cause} leaves {replicas} of {available} available there and "
                 f"{others} elsewhere, {last.kept} are kept"
             )
 
-    def _rolls(self, key: Key) -> bool:
+    def _is_rolling(self, key: Key) -> bool:
         """Whether pods of two templates live somewhere: while they roll, some may be unavailable."""
         asked = {
             pod["spec"]["containers"][0]["resources"]["requests"]["cpu"]
@@ -180,5 +184,5 @@ class Removals:
         return len(asked) > 1
 
 
-def available_of(cluster: SimCluster, key: Key) -> int:
+def available_pods_of(cluster: SimCluster, key: Key) -> int:
     return sum(is_ready(pod) for pod in members.pods_of(cluster, *key))

@@ -54,9 +54,9 @@ def with_freezes(script: Script) -> Script:
     random = Random(f"{script.seed}/freezes")
     if random.random() >= 1 / 2 or not script.asks or len(script.orders) > 4:
         return script
-    orders, faults = _of_waiting(random, script)
+    orders, faults = _draw_freeze_of_waiting(random, script)
     if script.lending is not None and random.random() < 0.7:
-        orders, faults = _of_lending(random, script.lending), ()
+        orders, faults = _draw_freeze_of_lending(random, script.lending), ()
     ends = [*(one.at + one.seconds for one in orders), *(one.at + one.seconds for one in faults)]
     return replace(
         script,
@@ -87,7 +87,7 @@ def with_frozen_writes(script: Script) -> Script:
     )
 
 
-def _of_lending(random: Random, lending: Lending) -> tuple[Order, ...]:
+def _draw_freeze_of_lending(random: Random, lending: Lending) -> tuple[Order, ...]:
     """Before owners want their nodes back, or while those that are idle would be lent."""
     wanted = [one for one in lending.wanted if one.pods == OWN and one.replicas]
     owner = random.choice(lending.owners)
@@ -100,7 +100,7 @@ def _of_lending(random: Random, lending: Lending) -> tuple[Order, ...]:
     return (Order(at, "freeze", scope, random.uniform(20, 35)),)
 
 
-def _of_waiting(random: Random, script: Script) -> tuple[tuple[Order, ...], tuple[Fault, ...]]:
+def _draw_freeze_of_waiting(random: Random, script: Script) -> tuple[tuple[Order, ...], tuple[Fault, ...]]:
     """A quota keeps pods out that are made anew, for longer than what waits is left where it is."""
     member, at = random.choice(script.members).name, random.uniform(6, max(7.0, script.faults_end / 2))
     seconds, number = random.uniform(22, 35), len(script.faults)

@@ -21,19 +21,19 @@ from typing import Any, NoReturn
 import structlog
 
 from spillway import metrics
-from spillway_simulation.beliefs import untrue
-from spillway_simulation.convergence import clash, missing
+from spillway_simulation.beliefs import find_false_beliefs
+from spillway_simulation.convergence import find_unconverged, has_name_clash
 from spillway_simulation.dependencies import Hands
 from spillway_simulation.faults import FaultInjector
-from spillway_simulation.ledger import Ledger, Outcome, add_ranges, code_here
-from spillway_simulation.lenders import Lenders, unlent
+from spillway_simulation.ledger import Ledger, Outcome, add_ranges, code_of_checkout
+from spillway_simulation.lenders import Lenders, find_unsettled_lending
 from spillway_simulation.loop import OWNER, BusyLoop, Deadlock, VirtualLoop
 from spillway_simulation.operators import Operators
 from spillway_simulation.readers import Readers
-from spillway_simulation.scalers import Scaler, resting, unscaled
-from spillway_simulation.script import Retention, Script, drawn_of
+from spillway_simulation.scalers import Scaler, find_unsettled_scaling, judge_scaling_at_rest
+from spillway_simulation.script import Retention, Script, drawn_count_by_kind
 from spillway_simulation.seeds import KEPT, script_of
-from spillway_simulation.users import User, join_all
+from spillway_simulation.users import User, join_all_members
 from spillway_simulation.world import World
 
 CONVERGED_WITHIN_SECONDS = 600.0
@@ -56,20 +56,20 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     loop.set_exception_handler(lambda _loop, _context: None)
-    _set_logs(loop if logs else None)
+    _configure_logs(loop if logs else None)
     gc.disable()
     try:
-        failed_before, work_before = metrics.DECISIONS_FAILED._value.get(), _work_failed()
-        world, converged_after = loop.run_until_complete(_judged(script, loop, trace))
+        failed_before, work_before = metrics.DECISIONS_FAILED._value.get(), _unexpected_error_count()
+        world, converged_after = loop.run_until_complete(_run_script(script, loop, trace))
         oracle = world.oracle
         if metrics.DECISIONS_FAILED._value.get() != failed_before:
-            oracle.violated("a planner met a bug in a decision that nobody asked for")
-        if _work_failed() != work_before:
-            oracle.violated("a service met an unexpected error, which cost one cluster or object")
+            oracle.note_violation("a planner met a bug in a decision that nobody asked for")
+        if _unexpected_error_count() != work_before:
+            oracle.note_violation("a service met an unexpected error, which cost one cluster or object")
         outcome = Outcome(
             seed,
             tuple(oracle.violations),
-            oracle.digest,
+            oracle.trace_digest,
             loop.time(),
             time.perf_counter() - started,
             oracle.records,
@@ -77,93 +77,97 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
             converged_after,
             sum(len(sizes.every) for sizes in oracle.scaling.sizes.values()),
             dict(oracle.ownership.seen),
-            _drawn(script, world),
+            _count_by_kind(script, world),
         )
         if trace:
             print("\n".join(oracle.trace or ()))
-        _dispose(world, loop)
+        _dispose_of_world(world, loop)
     finally:
         gc.enable()
         asyncio.set_event_loop(None)
     return outcome
 
 
-def _work_failed() -> float:
+def _unexpected_error_count() -> float:
     """Returns the number of unexpected errors so far that did not end a service, summed over all services."""
     (family,) = metrics.WORK_FAILED.collect()
     return sum(one.value for one in family.samples if one.name.endswith("_total"))
 
 
-def _drawn(script: Script, world: World) -> dict[str, int]:
-    oracle, waited = world.oracle, world.dependencies.seen if script.dependencies is not None else {}
+def _count_by_kind(script: Script, world: World) -> dict[str, int]:
+    oracle, waited = world.oracle, world.dependencies.count_by_event if script.dependencies is not None else {}
     lending = oracle.lending.seen if oracle.lending is not None else {}
     reads = oracle.reads.seen if oracle.reads is not None else {}
     judged = oracle.brakes.seen | oracle.needs.seen | {"taken back": oracle.take_backs.seen}
-    return drawn_of(script) | waited | dict(oracle.seen) | lending | reads | judged
+    return drawn_count_by_kind(script) | waited | dict(oracle.seen) | lending | reads | judged
 
 
-async def _judged(script: Script, loop: VirtualLoop, trace: bool) -> tuple[World, float]:
+async def _run_script(script: Script, loop: VirtualLoop, trace: bool) -> tuple[World, float]:
     world = World(script, loop)
     if trace:
         world.oracle.trace = []
         for one in (*script.orders, *script.faults, *script.scaled):
-            world.oracle.note(f"will {one}")
+            world.oracle.note_in_trace(f"will {one}")
     try:
-        return world, await _told(world)
+        return world, await _run_to_convergence(world)
     except Exception as error:
-        world.oracle.violated(f"{type(error).__name__}: {error}")
+        world.oracle.note_violation(f"{type(error).__name__}: {error}")
         return world, -1.0
 
 
-async def _told(world: World) -> float:
+async def _run_to_convergence(world: World) -> float:
     """Runs the world to convergence. Returns the seconds from the last fault until then."""
-    world.start_all()
-    await join_all(world)
+    world.start_all_instances()
+    await join_all_members(world)
     users = [User(world, name, asks) for name, asks in world.script.asks.items()]
     tasks = [asyncio.ensure_future(user.run()) for user in users]
     operators = Operators(world)
     scalers = [Scaler(world, one) for one in world.script.scaled]
-    tasks += [asyncio.ensure_future(scaler.declare_all()) for scaler in scalers]
-    tasks += [asyncio.ensure_future(scaler.tell()) for scaler in scalers]
-    tasks.append(asyncio.ensure_future(operators.confirm_all()))
+    tasks += [asyncio.ensure_future(scaler.declare_all_steps()) for scaler in scalers]
+    tasks += [asyncio.ensure_future(scaler.report_load()) for scaler in scalers]
+    tasks.append(asyncio.ensure_future(operators.confirm_all_pending()))
     if world.script.lending is not None:
         tasks.append(asyncio.ensure_future(Lenders(world).run()))
-        tasks.append(asyncio.ensure_future(_count_cores(world)))
+        tasks.append(asyncio.ensure_future(_keep_judging_counted_nodes(world)))
     if world.script.dependencies is not None:
         hands = Hands(world)
-        hands.begin()
+        hands.create_first_objects()
         tasks.append(asyncio.ensure_future(hands.run()))
-    tasks.append(asyncio.ensure_future(_look_at_reservations(world)))
+    tasks.append(asyncio.ensure_future(_keep_judging_reservations(world)))
     if world.script.retention is not None:
-        tasks.append(asyncio.ensure_future(_retain(world, world.script.retention)))
+        tasks.append(asyncio.ensure_future(_keep_applying_retention(world, world.script.retention)))
     if world.script.is_read:
         tasks.append(asyncio.ensure_future(Readers(world).run()))
     tasks.append(asyncio.ensure_future(operators.run()))
     await FaultInjector(world).run()
     await tasks[-1]
     await asyncio.sleep(max(0.0, world.script.faults_end - world.loop.time()))
-    world.oracle.note("faults over")
+    world.oracle.note_in_trace("faults over")
     over = world.loop.time()
     lacking: list[str] = []
     while world.loop.time() < over + CONVERGED_WITHIN_SECONDS:
         for task in tasks:
             if task.done():
                 task.result()
-        lacking = [*missing(world, users), *unscaled(world, scalers), *unlent(world)]
+        lacking = [
+            *find_unconverged(world, users),
+            *find_unsettled_scaling(world, scalers),
+            *find_unsettled_lending(world),
+        ]
         if not lacking:
-            lacking = [*untrue(world, users)]
+            lacking = [*find_false_beliefs(world, users)]
         if not lacking or world.oracle.violations:
             break
         await asyncio.sleep(LOOK_SECONDS)
     converged_after = world.loop.time() - over
-    if scalers and not lacking and not world.oracle.violations and not clash(world):
-        await resting(world, over)
+    if scalers and not lacking and not world.oracle.violations and not has_name_clash(world):
+        await judge_scaling_at_rest(world, over)
     for sentence in lacking if not world.oracle.violations else ():
-        world.oracle.violated(f"{CONVERGED_WITHIN_SECONDS:g} s after the last fault: {sentence}")
+        world.oracle.note_violation(f"{CONVERGED_WITHIN_SECONDS:g} s after the last fault: {sentence}")
     return converged_after
 
 
-async def _retain(world: World, retention: Retention) -> None:
+async def _keep_applying_retention(world: World, retention: Retention) -> None:
     """Deletes old records from time to time as a broker does: those that are too old or exceed the size."""
     random = Random(f"{world.script.seed}/retain")
     while True:
@@ -171,24 +175,24 @@ async def _retain(world: World, retention: Retention) -> None:
         world.broker.apply_retention(retention.seconds, retention.bytes_max)
 
 
-async def _look_at_reservations(world: World) -> None:
+async def _keep_judging_reservations(world: World) -> None:
     while True:
-        world.look_at_reservations()
+        world.judge_reservations()
         await asyncio.sleep(COUNT_SECONDS)
 
 
-async def _count_cores(world: World) -> None:
+async def _keep_judging_counted_nodes(world: World) -> None:
     while True:
-        world.count_cores()
+        world.judge_counted_nodes()
         await asyncio.sleep(COUNT_SECONDS)
 
 
-def _dispose(world: World, loop: VirtualLoop) -> None:
+def _dispose_of_world(world: World, loop: VirtualLoop) -> None:
     """Cancels all remaining tasks, so that nothing of this seed runs in the next one."""
     for process in world.processes.values():
         process.is_over = True
     world.oracle.trace = None
-    loop.revive_all()
+    loop.revive_all_processes()
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         for _ in range(3):
@@ -208,27 +212,29 @@ def _dispose(world: World, loop: VirtualLoop) -> None:
         sys.unraisablehook = hook
 
 
-def _set_logs(loop: VirtualLoop | None) -> None:
+def _configure_logs(loop: VirtualLoop | None) -> None:
     logging.disable(logging.CRITICAL)
     if loop is None:
-        structlog.configure(processors=[_drop], wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        structlog.configure(
+            processors=[_drop_log_entry], wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL)
+        )
         return
 
-    def line(_: object, level: str, entry: MutableMapping[str, Any]) -> str:
+    def render_log_entry(_: object, level: str, entry: MutableMapping[str, Any]) -> str:
         event = entry.pop("event")
         return f"{loop.time():9.3f} {OWNER.get()} {level} {event} {entry}"
 
-    structlog.configure(processors=[line])
+    structlog.configure(processors=[render_log_entry])
 
 
-def _drop(_: object, _level: str, _entry: object) -> NoReturn:
+def _drop_log_entry(_: object, _level: str, _entry: object) -> NoReturn:
     raise structlog.DropEvent
 
 
 # ── Many ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _safely(seed: int) -> Outcome:
+def _run_seed_safely(seed: int) -> Outcome:
     begun = time.process_time()
     try:
         outcome = run_seed(seed)
@@ -237,44 +243,48 @@ def _safely(seed: int) -> Outcome:
     return replace(outcome, cpu_seconds=round(time.process_time() - begun, 3))
 
 
-def run_many(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
+def run_seeds(seeds: Sequence[int], jobs: int) -> Iterator[Outcome]:
     """Yields the outcomes in the order in which the seeds end. Each process runs many seeds."""
     gc.freeze()
     if jobs == 1:
-        yield from map(_safely, seeds)
+        yield from map(_run_seed_safely, seeds)
         return
-    initializer, parent = _end_with, (os.getpid(),)
+    initializer, parent = _end_with_parent, (os.getpid(),)
     with get_context("fork").Pool(jobs, initializer, parent, maxtasksperchild=200) as pool:
-        yield from pool.imap_unordered(_safely, seeds, chunksize=1)
+        yield from pool.imap_unordered(_run_seed_safely, seeds, chunksize=1)
 
 
-def _end_with(parent: int) -> None:
+def _end_with_parent(parent: int) -> None:
     """Ends a worker whose parent was killed. Otherwise it would wait for the next seed without end."""
 
-    def look() -> None:
+    def exit_after_parent() -> None:
         while os.getppid() == parent:
             time.sleep(PARENT_SECONDS)
         os._exit(1)
 
-    threading.Thread(target=look, daemon=True).start()
+    threading.Thread(target=exit_after_parent, daemon=True).start()
 
 
 def main() -> int:
     if os.environ.get("PYTHONHASHSEED") != "0":  # Otherwise the order of sets of strings differs between processes.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.argv])
-    arguments = _arguments()
+    arguments = _parse_arguments()
     if arguments.ranges:
-        print(f"{add_ranges(arguments.ranges, Ledger(arguments.ledger, code_here()))} ranges in {arguments.ranges}")
+        print(
+            f"{add_ranges(arguments.ranges, Ledger(arguments.ledger, code_of_checkout()))} ranges in {arguments.ranges}"
+        )
         return 0
     if arguments.seed is not None:
-        return _one(arguments)
+        return _run_one_seed(arguments)
     first, _, end = arguments.seeds.partition(":")
     seeds = [*(KEPT if arguments.kept else ()), *range(int(first), int(end))]
-    return _many(list(dict.fromkeys(seeds)), arguments.jobs, arguments.out, Ledger(arguments.ledger, code_here()))
+    return _run_missing_seeds(
+        list(dict.fromkeys(seeds)), arguments.jobs, arguments.out, Ledger(arguments.ledger, code_of_checkout())
+    )
 
 
-def _one(arguments: argparse.Namespace) -> int:
+def _run_one_seed(arguments: argparse.Namespace) -> int:
     for before in arguments.after:
         run_seed(before)
     outcome = run_seed(arguments.seed, arguments.trace, arguments.logs)
@@ -287,37 +297,37 @@ def _one(arguments: argparse.Namespace) -> int:
     return 1 if outcome.failures else 0
 
 
-def _many(seeds: Sequence[int], jobs: int, out: Path, ledger: Ledger) -> int:
+def _run_missing_seeds(seeds: Sequence[int], jobs: int, out: Path, ledger: Ledger) -> int:
     """Runs the seeds that the ledger does not have for this code. The summary covers all seeds."""
     started = said = time.monotonic()
-    known = ledger.outcomes()
+    known = ledger.outcomes_by_seed()
     outcomes = [known[seed] for seed in seeds if seed in known]
     if outcomes:
         print(f"{len(outcomes)} of {len(seeds)} seeds were run with this code before", flush=True)
     for outcome in outcomes:
-        _say_failure(outcome)
-    for outcome in run_many([seed for seed in seeds if seed not in known], jobs):
-        ledger.add(outcome)
+        _print_failure(outcome)
+    for outcome in run_seeds([seed for seed in seeds if seed not in known], jobs):
+        ledger.append_outcome(outcome)
         outcomes.append(outcome)
-        _say_failure(outcome)
+        _print_failure(outcome)
         if time.monotonic() - said > PROGRESS_SECONDS:
             said = time.monotonic()
             failed = sum(bool(one.failures) for one in outcomes)
             print(f"{len(outcomes)} of {len(seeds)} seeds, {failed} failed, {said - started:.0f} s", flush=True)
-            _write(out, _summary(outcomes, jobs, said - started))
-    summary = _summary(outcomes, jobs, time.monotonic() - started)
-    _write(out, summary)
+            _write_summary(out, _summary_of_outcomes(outcomes, jobs, said - started))
+    summary = _summary_of_outcomes(outcomes, jobs, time.monotonic() - started)
+    _write_summary(out, summary)
     print(json.dumps({name: value for name, value in summary.items() if name != "failures"}))
     return 1 if summary["failed"] else 0
 
 
-def _say_failure(outcome: Outcome) -> None:
+def _print_failure(outcome: Outcome) -> None:
     if outcome.failures:
         print(f"seed {outcome.seed} failed: {outcome.failures[0]}", flush=True)
         print(f"  replay: make simulate REPLAY={outcome.seed}", flush=True)
 
 
-def _summary(outcomes: Sequence[Outcome], jobs: int, seconds: float) -> dict[str, Any]:
+def _summary_of_outcomes(outcomes: Sequence[Outcome], jobs: int, seconds: float) -> dict[str, Any]:
     return {
         "seeds": len(outcomes),
         "failed": sorted(outcome.seed for outcome in outcomes if outcome.failures),
@@ -328,26 +338,26 @@ def _summary(outcomes: Sequence[Outcome], jobs: int, seconds: float) -> dict[str
         "writes": sum(outcome.writes for outcome in outcomes),
         "sizes_decided": sum(outcome.sizes_decided for outcome in outcomes),
         **{name: sum(outcome.owned.get(name, 0) for outcome in outcomes) for name in OWNED},
-        "drawn": _total(outcomes),
+        "drawn": _drawn_total_by_kind(outcomes),
         "cpu_seconds": round(sum(outcome.cpu_seconds for outcome in outcomes), 1),
         "converged_seconds_max": max(outcome.converged_after for outcome in outcomes),
         "failures": [asdict(outcome) for outcome in outcomes if outcome.failures],
     }
 
 
-def _total(outcomes: Sequence[Outcome]) -> dict[str, int]:
+def _drawn_total_by_kind(outcomes: Sequence[Outcome]) -> dict[str, int]:
     total = Counter[str]()
     for outcome in outcomes:
         total.update(outcome.drawn)
     return dict(sorted(total.items()))
 
 
-def _write(out: Path, summary: dict[str, Any]) -> None:
+def _write_summary(out: Path, summary: dict[str, Any]) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(summary, indent=2) + "\n")
 
 
-def _arguments() -> argparse.Namespace:
+def _parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="simulate", description=__doc__)
     parser.add_argument("--seeds", default="0:100", help="first:end, the end not included")
     parser.add_argument("--jobs", type=int, default=1, help="processes at the same time")

@@ -25,7 +25,7 @@ from spillway_simulation.brownfield import NAMESPACE
 from spillway_simulation.oracle import Known
 from spillway_simulation.scaling_script import HEADROOM, PARTITIONS, PolicyStep, Scaled
 from spillway_simulation.sights import SILENT_WATCH_SECONDS
-from spillway_simulation.users import answered
+from spillway_simulation.users import ask_until_answered
 from spillway_simulation.world import World
 
 CPU_TARGET_PERCENT = 60
@@ -52,84 +52,86 @@ class Scaler:
         self._random = Random(f"{world.script.seed}/scaler/{scaled.workload}")
         self._bus = LocalBus(world.broker, FLEET_ID, f"scaler/{scaled.workload}")
 
-    async def declare_all(self) -> None:
+    async def declare_all_steps(self) -> None:
         begun = self._world.loop.time()
         for step in self.scaled.steps:
             await asyncio.sleep(max(0.0, begun + step.at - self._world.loop.time()))
             self.waits_for = f"{step}"
-            verb, request = self._request(step)
-            self._world.oracle.note(f"policy {self.scaled.workload} {verb} {step.most}")
+            verb, request = self._request_of_step(step)
+            self._world.oracle.note_in_trace(f"policy {self.scaled.workload} {verb} {step.most}")
             with suppress(RequestError):  # One that is deleted, and was not there.
-                await answered(self._world, self._random, verb, request, of="hpa")
+                await ask_until_answered(self._world, self._random, verb, request, of="hpa")
         self.done, self.waits_for = True, ""
 
-    def _request(self, step: PolicyStep) -> tuple[str, Any]:
+    def _request_of_step(self, step: PolicyStep) -> tuple[str, Any]:
         if step.most < 0:
             return "delete_policy", DeletePolicyRequest(NAMESPACE, self.scaled.workload)
-        return "declare_policy", DeclarePolicyRequest(manifest_of(self.scaled, step.most))
+        return "declare_policy", DeclarePolicyRequest(policy_manifest(self.scaled, step.most))
 
     # ── What the load is ────────────────────────────────────────────────────────────────────────────────────────
 
-    async def tell(self) -> None:
+    async def report_load(self) -> None:
         """Until it is cancelled."""
         held: list[Report] = []
         while self.scaled.kind not in ("calendar", HEADROOM):
             await asyncio.sleep(self._random.uniform(0.5, 3.0))
             if self.scaled.kind == "cpu":
-                self._use_cpu()
+                self._set_cpu_usage()
                 continue
-            report = self._report()
+            report = self._make_report()
             if self._random.random() < self.scaled.late:
                 held.append(report)
                 continue
             reports = [report, *held, *([report] if self._random.random() < self.scaled.again else ())]
             held = []
             for one in reports:
-                await self._send(one)
+                await self._send_report(one)
 
-    def _use_cpu(self) -> None:
+    def _set_cpu_usage(self) -> None:
         """The load is shared by the pods that are ready, wherever they are; orphans get none of it, and use nothing."""
         name, clusters = self.scaled.workload, self._world.clusters
         ready = {
             cluster: sum(is_ready(pod) for pod in members.pods_of(clusters[cluster], NAMESPACE, name))
             for cluster in clusters
         }
-        shares = {cluster: 0 if self._world.is_taken(cluster, name) else count for cluster, count in ready.items()}
+        shares = {cluster: 0 if self._world.is_name_taken(cluster, name) else count for cluster, count in ready.items()}
         for cluster, count in ready.items():
-            amount = self.load() * 100 * shares[cluster] // max(1, sum(shares.values()))
+            amount = self.present_load() * 100 * shares[cluster] // max(1, sum(shares.values()))
             clusters[cluster].set_load(NAMESPACE, name, {"cpu": amount} if count else None)
 
-    def load(self) -> int:
-        return self.scaled.level(self._world.loop.time())
+    def present_load(self) -> int:
+        return self.scaled.load_at(self._world.loop.time())
 
-    def _report(self) -> Report:
-        at_ms, level = self._world.platform.wall_ms(), self.load()
+    def _make_report(self) -> Report:
+        at_ms, level = self._world.platform.wall_ms(), self.present_load()
         if self.scaled.kind == "requests":
             return LoadObserved(
                 NAMESPACE, self.scaled.workload, "requests", "", "", "", "", level * 1000, at_ms, 0, "scaler", ""
             )
-        rows = tuple(PartitionBacklog("orders", n, 100 + lag, 100, 0) for n, lag in enumerate(_spread(level)))
+        rows = tuple(
+            PartitionBacklog("orders", n, 100 + lag, 100, 0) for n, lag in enumerate(_lag_of_each_partition(level))
+        )
         return BacklogObserved(NAMESPACE, self.scaled.workload, "kafka", "g", "orders", rows, at_ms, "scaler", "")
 
-    async def _send(self, report: Report) -> None:
+    async def _send_report(self, report: Report) -> None:
         if self._random.random() < 0.5:
             with suppress(BusUnavailable):
                 await self._bus.publish(report)
             return
         request = ReportRequest((report,)) if isinstance(report, LoadObserved) else ReportRequest(backlogs=(report,))
-        process, hpa = self._random.choice(self._world.hpas() or [(None, None)])
+        process, hpa = self._random.choice(self._world.living_hpas() or [(None, None)])
         if process is not None and hpa is not None:
-            await asyncio.wait({self._world.call(process, hpa.report(request))}, timeout=2.0)
+            await asyncio.wait({self._world.call_in_process(process, hpa.report(request))}, timeout=2.0)
 
 
-def _spread(total: int) -> list[int]:
+def _lag_of_each_partition(total: int) -> list[int]:
     return [total // PARTITIONS + (number < total % PARTITIONS) for number in range(PARTITIONS)]
 
 
 # ── Policies ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def manifest_of(scaled: Scaled, most: int) -> str:
+def policy_manifest(scaled: Scaled, most: int) -> str:
     metadata = {"name": f"{scaled.workload}-policy", "namespace": NAMESPACE}
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": scaled.workload}
     bounds = {"minReplicas": scaled.least, "maxReplicas": most}
@@ -147,7 +149,7 @@ def manifest_of(scaled: Scaled, most: int) -> str:
             }
         case "calendar":
             kind, version = "ScalePolicy", "spillway.io/v1"
-            windows = [_window_of(scaled, number) for number in range(len(scaled.windows))]
+            windows = [_window_in_manifest(scaled, number) for number in range(len(scaled.windows))]
             spec = {"scaleTargetRef": target, **bounds, "calendar": windows}
         case "headroom":
             kind, version = "ScalePolicy", "spillway.io/v1"
@@ -155,11 +157,11 @@ def manifest_of(scaled: Scaled, most: int) -> str:
             spec = {"scaleTargetRef": target, **bounds, "headroom": shares}
         case _:
             kind, version = "HorizontalPodAutoscaler", "autoscaling/v2"
-            spec = {"scaleTargetRef": target, **bounds, "metrics": [_metric_of(scaled)]}
+            spec = {"scaleTargetRef": target, **bounds, "metrics": [_metric_in_manifest(scaled)]}
     return json.dumps({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})
 
 
-def _metric_of(scaled: Scaled) -> dict[str, Any]:
+def _metric_in_manifest(scaled: Scaled) -> dict[str, Any]:
     if scaled.kind == "cpu":
         target = {"type": "Utilization", "averageUtilization": CPU_TARGET_PERCENT}
         return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
@@ -167,14 +169,14 @@ def _metric_of(scaled: Scaled) -> dict[str, Any]:
     return {"type": "External", "external": {"metric": {"name": "requests"}, "target": wanted}}
 
 
-def _window_of(scaled: Scaled, number: int) -> dict[str, Any]:
+def _window_in_manifest(scaled: Scaled, number: int) -> dict[str, Any]:
     window = scaled.windows[number]
     effect = {"blackout": True} if window.effect == "blackout" else {window.effect: window.number}
-    begins, ends = (_date(seconds) for seconds in (window.begins, window.ends))
+    begins, ends = (_date_text(seconds) for seconds in (window.begins, window.ends))
     return {"name": f"w{number}", "timeZone": "UTC", "from": begins, "until": ends, **effect}
 
 
-def _date(seconds: int) -> str:
+def _date_text(seconds: int) -> str:
     start = datetime.fromtimestamp(SimSettings().start_unix_seconds, UTC)
     return (start + timedelta(seconds=seconds)).replace(tzinfo=None).isoformat()
 
@@ -182,7 +184,7 @@ def _date(seconds: int) -> str:
 # ── What must come to be ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def unscaled(world: World, scalers: list[Scaler]) -> Iterator[str]:
+def find_unsettled_scaling(world: World, scalers: list[Scaler]) -> Iterator[str]:
     """What is not yet as policies and the last load say; nothing when all is."""
     if world.active_hpa() is None and scalers:
         yield "no hpa is active"
@@ -196,61 +198,61 @@ def unscaled(world: World, scalers: list[Scaler]) -> Iterator[str]:
         if (sizes is not None and sizes.policy is not None) != (scaler.scaled.steps[-1].most >= 0):
             yield f"{name}: {scaler.scaled.steps[-1]} was answered, and the log says {sizes and sizes.policy}"
         elif sizes is not None and sizes.policy is not None and known is not None:
-            if sizes.is_behind():
+            if sizes.is_declaration_behind():
                 yield f"{name}: {sizes.decided} is not declared"
-            if not _is_measured_with_an_orphan(world, scaler.scaled):
-                yield from _missized(scaler, known, sizes.decided)
+            if not _counts_pods_of_orphan(world, scaler.scaled):
+                yield from _find_wrong_size(scaler, known, sizes.decided)
 
 
-def _is_measured_with_an_orphan(world: World, scaled: Scaled) -> bool:
+def _counts_pods_of_orphan(world: World, scaled: Scaled) -> bool:
     """Whether pods of the name are there that no placement lists. hpa counts them: it does not read placements, and its
     replicas go up and down by one (docs/simulation.md, Known, and left; seed 700041).
     """
     name, clusters = scaled.workload, world.clusters
-    taken = (cluster for cluster in clusters if world.is_taken(cluster, name))
+    taken = (cluster for cluster in clusters if world.is_name_taken(cluster, name))
     return scaled.kind == "cpu" and any(members.pods_of(clusters[cluster], NAMESPACE, name) for cluster in taken)
 
 
-def _missized(scaler: Scaler, known: Known, decided: ScaleDecided | None) -> Iterator[str]:
+def _find_wrong_size(scaler: Scaler, known: Known, decided: ScaleDecided | None) -> Iterator[str]:
     """Where the size is another one than what a constant load asks for; a part of a cpu may have no place."""
     scaled, declared = scaler.scaled, known.declared
     if declared is None or declared.deleting or known.placement is None:
         return
     least, most = scaled.least, scaled.steps[-1].most
-    load, now = scaler.load(), declared.replicas
+    load, now = scaler.present_load(), declared.replicas
     if scaled.kind == HEADROOM:
         return  # What there is to be is only said by what is to be judged; resting() sees that it comes to rest.
     if scaled.kind == "calendar":
         wanted = [least]
     elif scaled.kind == "backlog":
-        partitions = sum(lag > 0 for lag in _spread(load)) and PARTITIONS
+        partitions = sum(lag > 0 for lag in _lag_of_each_partition(load)) and PARTITIONS
         lag = min(load, partitions * scaled.target) if load // scaled.target > PARTITIONS else load
-        wanted = _sizes_for(lag / scaled.target, max(least, 1) if load else least, most)
+        wanted = _allowed_sizes(lag / scaled.target, max(least, 1) if load else least, most)
     elif now == 0 and (decided is None or decided.replicas > 0):
         return  # Somebody's own zero: a HorizontalPodAutoscaler leaves it.
     elif scaled.kind == "requests":
-        wanted = _sizes_for(load / scaled.target, least, most)
+        wanted = _allowed_sizes(load / scaled.target, least, most)
     elif known.placement.unplaced or full_waits_text(known.placement):
         return  # Of pods that are missing, or of two templates, it is not said here what the use is.
     else:
-        wanted = _sizes_for(load * 100 * 100 / (known.cpu * CPU_TARGET_PERCENT), least, most)
+        wanted = _allowed_sizes(load * 100 * 100 / (known.cpu * CPU_TARGET_PERCENT), least, most)
     if now not in wanted:
         yield f"{scaled.workload}: {now} replicas, a load of {load} asks for {wanted} ({scaled.kind})"
 
 
-def _sizes_for(shares: float, least: int, most: int) -> list[int]:
+def _allowed_sizes(shares: float, least: int, most: int) -> list[int]:
     """Of the allowed sizes the one that bears so many replicas' load, and all that are within the tolerance of it."""
     exact = min(max(-int(-shares // 1), least), most)
     near = [size for size in range(max(least, 1), most + 1) if abs(shares / size - 1) <= TOLERANCE + 0.02]
     return sorted({exact, *near})
 
 
-async def resting(world: World, over: float) -> None:
+async def judge_scaling_at_rest(world: World, over: float) -> None:
     """Nothing is decided once loops had their time, while load and capacity stay as they are."""
     scaling = world.oracle.scaling
     follows = any(one.kind == HEADROOM for one in world.script.scaled)
     after = HEADROOM_RESTS_AFTER_SECONDS if follows else RESTS_AFTER_SECONDS
-    if any(_is_measured_with_an_orphan(world, one) for one in world.script.scaled):
+    if any(_counts_pods_of_orphan(world, one) for one in world.script.scaled):
         return
     if any(fault.kind == "versions-back" for fault in world.script.faults):
         after += SILENT_WATCH_SECONDS
@@ -259,4 +261,4 @@ async def resting(world: World, over: float) -> None:
     await asyncio.sleep(RESTING_SECONDS)
     if scaling.last_decision_at > begins:
         at = f"{scaling.last_decision_at:.3f} s"
-        world.oracle.violated(f"decided at {at}, at constant load more than {after:g} s after all faults")
+        world.oracle.note_violation(f"decided at {at}, at constant load more than {after:g} s after all faults")

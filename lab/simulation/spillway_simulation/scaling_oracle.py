@@ -31,7 +31,7 @@ class Sizes:
     every: dict[Generation, ScaleDecided] = field(default_factory=dict)
     state: tuple[Generation, int] = (NO_GENERATION, 0)
 
-    def is_behind(self) -> bool:
+    def is_declaration_behind(self) -> bool:
         """Whether the last decision is not what is declared."""
         declared, decided = self.declared, self.decided
         if declared is None or decided is None or declared.deleting:
@@ -66,18 +66,18 @@ class ScalingOracle:
             return
         match decode_event(topic.name, record.kind, record.value):
             case WorkloadDeclared() as declared:
-                self._on_declared(key, sizes, declared, source)
+                self._on_workload_declared(key, sizes, declared, source)
             case ScalePolicyDeclared() as policy:
-                self._on_turn(policy.generation, source)
+                self._judge_epoch(policy.generation, source)
                 sizes.policy = policy
             case ScaleStateChanged() as state:
-                self._on_turn(state.generation, source)
-                self._on_state("/".join(key), sizes, state)
+                self._judge_epoch(state.generation, source)
+                self._on_scale_state("/".join(key), sizes, state)
             case ScaleDecided() as decided:
-                self._on_turn(decided.generation, source)
-                self._on_decided("/".join(key), sizes, decided)
+                self._judge_epoch(decided.generation, source)
+                self._on_size_decided("/".join(key), sizes, decided)
 
-    def _on_turn(self, generation: Generation, source: str) -> None:
+    def _judge_epoch(self, generation: Generation, source: str) -> None:
         """Records of a transaction come in the order in which they were decided; an epoch has one writer."""
         if generation.epoch < self._epoch:
             self._violated(f"{source} wrote in epoch {generation.epoch}, after {self._writer} in {self._epoch}")
@@ -85,7 +85,7 @@ class ScalingOracle:
             self._violated(f"{source} and {self._writer} wrote in epoch {generation.epoch}")
         self._epoch, self._writer = generation.epoch, source
 
-    def _on_state(self, name: str, sizes: Sizes, state: ScaleStateChanged) -> None:
+    def _on_scale_state(self, name: str, sizes: Sizes, state: ScaleStateChanged) -> None:
         generation, at_ms = sizes.state
         if state.generation <= generation:
             self._violated(f"{name}: state {state.generation} after {generation} in the log")
@@ -93,12 +93,12 @@ class ScalingOracle:
             self._violated(f"{name}: a state of {state.at_ms} ms after one of {at_ms} ms")
         sizes.state = (state.generation, state.at_ms)
 
-    def _on_decided(self, name: str, sizes: Sizes, decided: ScaleDecided) -> None:
+    def _on_size_decided(self, name: str, sizes: Sizes, decided: ScaleDecided) -> None:
         self.last_decision_at = asyncio.get_running_loop().time()
         if sizes.policy is None:
             self._violated(f"{name}: {decided.replicas} replicas decided, and it has no policy")
             return
-        least, most = bounds_of(json.loads(sizes.policy.manifest))
+        least, most = replica_bounds_of(json.loads(sizes.policy.manifest))
         if not least <= decided.replicas <= most:
             self._violated(f"{name}: {decided.replicas} replicas decided, {least} to {most} are allowed")
         newest = max(sizes.every, default=NO_GENERATION)
@@ -106,7 +106,7 @@ class ScalingOracle:
             self._violated(f"{name}: decision {decided.generation} after {newest} in the log")
         sizes.every[decided.generation] = sizes.decided = decided
 
-    def _on_declared(self, key: Key, sizes: Sizes, declared: WorkloadDeclared, writer: str) -> None:
+    def _on_workload_declared(self, key: Key, sizes: Sizes, declared: WorkloadDeclared, writer: str) -> None:
         """Under policy only a decision changes the number, and never an older one than the last that did; but for a
         person who scales from none, where a policy may rest."""
         name, before = "/".join(key), sizes.declared
@@ -128,7 +128,7 @@ class ScalingOracle:
             self._violated(f"{name}: {declared.replicas} replicas declared, {decided.replicas} decided by {followed}")
 
 
-def bounds_of(manifest: dict[str, Any]) -> tuple[int, int]:
+def replica_bounds_of(manifest: dict[str, Any]) -> tuple[int, int]:
     """The least and the most replicas of a policy; 0 at the least where idle or no work is below its minimum."""
     spec = manifest["spec"]
     if manifest["kind"] == "ScaledObject":

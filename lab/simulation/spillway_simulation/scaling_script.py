@@ -48,25 +48,25 @@ class Scaled:
     again: float
     late: float
 
-    def level(self, at: float) -> int:
+    def load_at(self, at: float) -> int:
         """The load then."""
         return round(self.target * max((one for one in self.levels if one[0] <= at), default=(0.0, 0.0))[1])
 
 
-def scaled_of(random: Random, workloads: Sequence[str], span: float) -> tuple[Scaled, ...]:
+def draw_scaled_workloads(random: Random, workloads: Sequence[str], span: float) -> tuple[Scaled, ...]:
     """Of some of the workloads; each has one kind of policy."""
     chosen = random.sample(workloads, random.randint(1, len(workloads)))
-    return tuple(_scaled(random, workload, span) for workload in chosen)
+    return tuple(_draw_scaled_workload(random, workload, span) for workload in chosen)
 
 
-def following_idle(random: Random, workload: str, span: float) -> Scaled:
+def draw_headroom_workload(random: Random, workload: str, span: float) -> Scaled:
     """One that follows what is idle."""
     steps = (PolicyStep(random.uniform(0, span / 2), random.choice((5, 20, 100))),)
     share = random.choice((50, 80, 100))
     return Scaled(workload, HEADROOM, 0, share, steps, ((0.0, 0.0),), (), 0.0, 0.0)
 
 
-def _scaled(random: Random, workload: str, span: float) -> Scaled:
+def _draw_scaled_workload(random: Random, workload: str, span: float) -> Scaled:
     kind = random.choice(KINDS)
     least = random.choice((1, 1, 2)) if kind == "cpu" else random.choice((0, 0, 1, 2))
     most = least + random.randint(1, 12)
@@ -77,7 +77,7 @@ def _scaled(random: Random, workload: str, span: float) -> Scaled:
         steps.append(PolicyStep(random.uniform(span * 0.8, span), most))
     levels = [(0.0, random.uniform(0, 8))]
     levels += [(random.uniform(1, span), random.choice((0, *[random.uniform(0, 16)] * 3))) for _ in range(4)]
-    windows = tuple(_window(random, least, most, span) for _ in range(random.randint(1, 3)))
+    windows = tuple(_draw_window(random, least, most, span) for _ in range(random.randint(1, 3)))
     return Scaled(
         workload=workload,
         kind=kind,
@@ -91,7 +91,7 @@ def _scaled(random: Random, workload: str, span: float) -> Scaled:
     )
 
 
-def _window(random: Random, least: int, most: int, span: float) -> OpenWindow:
+def _draw_window(random: Random, least: int, most: int, span: float) -> OpenWindow:
     begins = random.randint(0, round(span * 0.8))
     return OpenWindow(
         random.choice(EFFECTS), random.randint(least, most), begins, begins + random.randint(1, round(span * 0.5))

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from random import Random
 
-from spillway_simulation.scaling_script import HPAS, Scaled, following_idle, scaled_of
+from spillway_simulation.scaling_script import HPAS, Scaled, draw_headroom_workload, draw_scaled_workloads
 
 CPU_CHOICES = (250, 500, 1000, 1500)
 PLANNERS = ("planner-1", "planner-2")
@@ -166,11 +166,11 @@ class Script:
     dependencies: Dependencies | None = None
 
     @property
-    def instances(self) -> tuple[str, ...]:
+    def instance_names(self) -> tuple[str, ...]:
         return (*INSTANCES, *(HPAS if self.scaled else ()), *(LENDERS if self.lending else ()))
 
 
-def drawn_of(script: Script) -> dict[str, int]:
+def drawn_count_by_kind(script: Script) -> dict[str, int]:
     """Returns the number of each kind of thing in the script, for the ledger."""
     return {
         "members": len(script.members),
@@ -190,21 +190,21 @@ def with_scaling(script: Script) -> Script:
     span = script.faults_end
     own = Ask("apply", random.uniform(0, 3), random.randint(0, 3), random.choice(CPU_CHOICES[:3]), "", False)
     asks = {**script.asks, "s0": (own,)}
-    scaled = scaled_of(random, tuple(asks), span)
+    scaled = draw_scaled_workloads(random, tuple(asks), span)
     if random.random() < 0.25:
-        scaled = (*(one for one in scaled if one.workload != "s0"), following_idle(random, "s0", span))
+        scaled = (*(one for one in scaled if one.workload != "s0"), draw_headroom_workload(random, "s0", span))
     kinds = (*((kind, HPAS) for kind in INSTANCE_FAULTS), *((kind, ("",)) for kind in LOG_FAULTS))
-    faults = faults_of(random, kinds, random.choice((0, 1, 2, 4, 8)), span, len(script.faults))
+    faults = draw_faults(random, kinds, random.choice((0, 1, 2, 4, 8)), span, len(script.faults))
     end = max([span, *(fault.at + fault.seconds for fault in faults), *(w.ends for one in scaled for w in one.windows)])
     faults = tuple(sorted((*script.faults, *faults), key=lambda fault: fault.at))
     return replace(script, asks=asks, faults=faults, faults_end=end, scaled=scaled)
 
 
-def with_versions_back(script: Script) -> Script:
+def with_restarted_versions(script: Script) -> Script:
     """Adds members whose versions begin again, as with etcd from a backup. It has its own random stream."""
     random = Random(f"{script.seed}/versions")
     kinds = (("versions-back", tuple(member.name for member in script.members)),)
-    found = faults_of(random, kinds, random.choice((0, 0, 0, 1)), script.faults_end, len(script.faults))
+    found = draw_faults(random, kinds, random.choice((0, 0, 0, 1)), script.faults_end, len(script.faults))
     end = max([script.faults_end, *(one.at + one.seconds for one in found)])
     return replace(script, faults=tuple(sorted((*script.faults, *found), key=lambda one: one.at)), faults_end=end)
 
@@ -230,7 +230,7 @@ def with_retention(script: Script) -> Script:
     return replace(script, retention=Retention(seconds, bytes_max) if seconds else None)
 
 
-def with_fleet(script: Script) -> Script:
+def with_large_fleet(script: Script) -> Script:
     """Replaces the script in one of 200 seeds: 300 small members, and one workload with many requests."""
     random = Random(f"{script.seed}/fleet")
     if random.random() >= 1 / FLEETS_ONE_OF:
@@ -243,26 +243,26 @@ def with_fleet(script: Script) -> Script:
     asked = [Ask("apply", 0.5, random.randint(100, 600), 500, "", False)]
     asked += [replace(asked[0], verb="scale", replicas=random.randint(100, 900)) for _ in range(FLEET_ASKS)]
     kinds = (*((kind, INSTANCES) for kind in INSTANCE_FAULTS), *((kind, ("",)) for kind in LOG_FAULTS))
-    faults = faults_of(random, kinds, random.choice((0, 1, 2)), FLEET_SECONDS)
+    faults = draw_faults(random, kinds, random.choice((0, 1, 2)), FLEET_SECONDS)
     end = max([FLEET_SECONDS, *(one.at + one.seconds for one in faults)])
     return Script(script.seed, members, {"w0": tuple(asked)}, (), faults, end, is_read=True, repeats=True)
 
 
-def first_script(seed: int) -> Script:
+def draw_first_script(seed: int) -> Script:
     random = Random(seed)
-    members = _members(random)
+    members = _draw_members(random)
     span = random.uniform(12, 40)
     room = sum(member.nodes * member.cpu_millis for member in members)
-    asks = {f"w{n}": _asks(random, room, span) for n in range(random.randint(1, 4))}
-    kinds = _kinds(members)
-    faults = faults_of(random, kinds, random.choice((0, 1, 2, 4, 6, 8, 12, 16)), span)
-    orders = _orders(random, members, tuple(asks), span)
+    asks = {f"w{n}": _draw_asks(random, room, span) for n in range(random.randint(1, 4))}
+    kinds = _possible_fault_kinds(members)
+    faults = draw_faults(random, kinds, random.choice((0, 1, 2, 4, 6, 8, 12, 16)), span)
+    orders = _draw_orders(random, members, tuple(asks), span)
     timed: tuple[Order | Fault, ...] = (*orders, *faults)
     end = max((one.at + one.seconds for one in timed), default=0.0)
     return Script(seed, members, asks, orders, faults, max(end, span))
 
 
-def _members(random: Random) -> tuple[Member, ...]:
+def _draw_members(random: Random) -> tuple[Member, ...]:
     own, cloud = random.randint(1, 3), random.randint(0, 2)
     return tuple(
         Member(f"{tier}-{n + 1}", tier, random.randint(1, 4), random.choice((2_000, 4_000, 8_000)))
@@ -271,7 +271,7 @@ def _members(random: Random) -> tuple[Member, ...]:
     )
 
 
-def _asks(random: Random, room: int, span: float) -> tuple[Ask, ...]:
+def _draw_asks(random: Random, room: int, span: float) -> tuple[Ask, ...]:
     count = random.randint(1, 6)
     verbs = ["apply", *random.choices(("scale", "scale", "apply", "apply", "delete", "migrate"), k=count - 1)]
     policies = ("", "", "spread", "refuse", "losing", "losing", "limited")
@@ -288,7 +288,9 @@ def _asks(random: Random, room: int, span: float) -> tuple[Ask, ...]:
     )
 
 
-def _orders(random: Random, members: tuple[Member, ...], workloads: tuple[str, ...], span: float) -> tuple[Order, ...]:
+def _draw_orders(
+    random: Random, members: tuple[Member, ...], workloads: tuple[str, ...], span: float
+) -> tuple[Order, ...]:
     scopes = ("fleet", *(f"cluster/{member.name}" for member in members), *(f"workload/shop/{w}" for w in workloads))
     orders = []
     for _ in range(random.choice((0, 0, 1, 1, 2, 3))):
@@ -300,7 +302,7 @@ def _orders(random: Random, members: tuple[Member, ...], workloads: tuple[str, .
     return tuple(sorted(orders, key=lambda order: order.at))
 
 
-def _kinds(members: tuple[Member, ...]) -> Kinds:
+def _possible_fault_kinds(members: tuple[Member, ...]) -> Kinds:
     return (
         *((kind, INSTANCES) for kind in INSTANCE_FAULTS),
         *((kind, ("",)) for kind in LOG_FAULTS),
@@ -309,7 +311,7 @@ def _kinds(members: tuple[Member, ...]) -> Kinds:
     )
 
 
-def faults_of(random: Random, kinds: Kinds, count: int, span: float, first: int = 0) -> tuple[Fault, ...]:
+def draw_faults(random: Random, kinds: Kinds, count: int, span: float, first: int = 0) -> tuple[Fault, ...]:
     """Draws `count` faults, each on a possible target of its kind. first: the number of the first one."""
     weights = [3 if kind in INSTANCE_FAULTS else 1 for kind, _ in kinds]
     faults = []

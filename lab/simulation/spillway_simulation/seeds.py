@@ -12,12 +12,12 @@ from spillway_simulation.lending_script import with_lending
 from spillway_simulation.repeat_script import with_freezes, with_frozen_writes, with_needs, with_repeats
 from spillway_simulation.script import (
     Script,
-    first_script,
-    with_fleet,
+    draw_first_script,
+    with_large_fleet,
     with_reads,
+    with_restarted_versions,
     with_retention,
     with_scaling,
-    with_versions_back,
 )
 
 KEPT_FIRST: dict[int, str] = {
@@ -122,8 +122,8 @@ KEPT_FROZEN_WRITES: dict[int, str] = {
 DAYS: tuple[tuple[dict[int, str], tuple[Callable[[Script], Script], ...]], ...] = (
     (KEPT_FIRST, ()),
     (KEPT_BROWNFIELD, (with_scaling, with_brownfield)),
-    (KEPT_VERSIONS, (with_versions_back,)),
-    (KEPT_LENDING, (with_lending, with_reads, with_retention, with_dependencies, with_fleet)),
+    (KEPT_VERSIONS, (with_restarted_versions,)),
+    (KEPT_LENDING, (with_lending, with_reads, with_retention, with_dependencies, with_large_fleet)),
     (KEPT_REPEATS, (with_repeats, with_needs, with_freezes)),
     (KEPT_FROZEN_WRITES, (with_frozen_writes,)),
 )
@@ -134,7 +134,7 @@ KEPT = {seed: lesson for kept, _ in DAYS for seed, lesson in kept.items()}
 
 def script_of(seed: int) -> Script:
     """The same seed, the same script."""
-    script = first_script(seed)
+    script = draw_first_script(seed)
     for kept, additions in DAYS:
         for add in additions:
             script = add(script)

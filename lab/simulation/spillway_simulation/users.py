@@ -21,7 +21,7 @@ from spillway_local.fleet_plan import deployment
 from spillway_simulation import members
 from spillway_simulation.brownfield import NAMESPACE, scale_by_hand
 from spillway_simulation.brownfield_script import FORMER_FLEET
-from spillway_simulation.dependencies import naming
+from spillway_simulation.dependencies import manifest_naming_objects
 from spillway_simulation.script import FLEET_MEMBERS, Ask
 from spillway_simulation.world import Process, World
 
@@ -93,26 +93,26 @@ class User:
             await asyncio.sleep(ask.wait)
             key = f"{self.name}-{number}"
             self.waits_for = f"{ask.verb} {key}"
-            await self._ask(ask, key)
+            await self._carry_out_ask(ask, key)
             self.waits_for = ""
         self.done = True
 
-    async def _ask(self, ask: Ask, key: str) -> None:
+    async def _carry_out_ask(self, ask: Ask, key: str) -> None:
         if ask.verb == "by-hand":
             self._scale_by_hand(ask)
             return
         if ask.verb == "recover":
-            await self._recover(key)
+            await self._recover_fleet(key)
             return
-        verb, request = self._request(ask, key)
-        reply = await self._answer(verb, request, key)
+        verb, request = self._request_of_ask(ask, key)
+        reply = await self._answer_or_none(verb, request, key)
         if reply is None:
             return
-        self._world.oracle.note(f"answer {key} {ask.verb} {reply.placed}+{reply.unplaced}")
+        self._world.oracle.note_in_trace(f"answer {key} {ask.verb} {reply.placed}+{reply.unplaced}")
         if ask.verb not in REPEATED:
             self._before = None
         elif self._world.script.repeats:
-            await self._repeat_all(Earlier(key, verb, request, _told(reply)))
+            await self._repeat_requests(Earlier(key, verb, request, _numbers_in_reply(reply)))
         expected = self.expected
         expected.taken_over = ask.verb == "adopt"
         if ask.verb == "migrate":
@@ -121,94 +121,100 @@ class User:
             expected.exists, expected.replicas = False, 0
             return
         if ask.verb == "adopt":
-            self._is_taken_over()
+            self._note_taken_over()
             return
         if reply.placed + reply.unplaced != ask.replicas and not self.may_be_scaled:
-            self._world.oracle.violated(f"{key}: {ask.replicas} asked, answered {reply.placed} and {reply.unplaced}")
+            self._world.oracle.note_violation(
+                f"{key}: {ask.replicas} asked, answered {reply.placed} and {reply.unplaced}"
+            )
         expected.replicas = ask.replicas
         if ask.verb == "apply":
             expected.exists, expected.cpu, expected.needs = True, ask.cpu, ask.needs
             expected.configured = key if ask.configured else ""
 
-    async def _repeat_all(self, last: Earlier) -> None:
+    async def _repeat_requests(self, last: Earlier) -> None:
         """Of a request the same key has the same answer, also after another one; of another request it has none."""
         before, self._before = self._before, last if last.verb in SETS_REPLICAS else None
-        await self._repeat(last)
+        await self._repeat_request(last)
         if len(self._world.script.members) >= FLEET_MEMBERS:
             return
         if before is not None and last.verb in SETS_REPLICAS:
-            await self._repeat(before)
+            await self._repeat_request(before)
         if self._random.random() < 0.3:
-            await self._use_for_another(last)
+            await self._use_key_for_another_request(last)
 
-    async def _repeat(self, earlier: Earlier) -> None:
+    async def _repeat_request(self, earlier: Earlier) -> None:
         """The same key, the same answer, and nothing is done a second time."""
-        again = await self._answer(earlier.verb, earlier.request, earlier.key)
+        again = await self._answer_or_none(earlier.verb, earlier.request, earlier.key)
         self._world.oracle.seen["asked again"] += 1
-        if again is None or _told(again) != earlier.told:
-            self._world.oracle.violated(f"{earlier.key}: asked again, answered {again} after {earlier.told}")
+        if again is None or _numbers_in_reply(again) != earlier.told:
+            self._world.oracle.note_violation(f"{earlier.key}: asked again, answered {again} after {earlier.told}")
 
-    async def _use_for_another(self, earlier: Earlier) -> None:
+    async def _use_key_for_another_request(self, earlier: Earlier) -> None:
         request = ScaleRequest(NAMESPACE, self.name, OTHER_REPLICAS, earlier.key)
         try:
-            reply = await answered(self._world, self._random, "scale", request)
+            reply = await ask_until_answered(self._world, self._random, "scale", request)
         except RequestError as error:
             if error.code != "INVALID_ARGUMENT":
-                self._world.oracle.violated(f"{earlier.key}: used for another request, and refused as {error.code}")
+                self._world.oracle.note_violation(
+                    f"{earlier.key}: used for another request, and refused as {error.code}"
+                )
             return
-        self._world.oracle.violated(f"{earlier.key}: used for another request, and answered {_told(reply)}")
+        self._world.oracle.note_violation(
+            f"{earlier.key}: used for another request, and answered {_numbers_in_reply(reply)}"
+        )
 
-    async def _answer(self, verb: str, request: Any, key: str) -> Any:
+    async def _answer_or_none(self, verb: str, request: Any, key: str) -> Any:
         """None when it is refused; a cluster that is not heard, or differs as it rolls, may be another one soon."""
         for again in reversed(range(ADOPTS_TRIED if verb == "adopt" else 1)):
             try:
-                return await answered(self._world, self._random, verb, request)
+                return await ask_until_answered(self._world, self._random, verb, request)
             except RequestError as error:
-                self._world.oracle.note(f"answer {key} {verb} {error.code}")
+                self._world.oracle.note_in_trace(f"answer {key} {verb} {error.code}")
                 if not again or error.code != "FAILED_PRECONDITION":
                     return None
             await asyncio.sleep(5)
         return None
 
-    def _is_taken_over(self) -> None:
+    def _note_taken_over(self) -> None:
         """What was found is what members have now: only who adopts changes more than its replicas."""
         expected = self.expected
         expected.exists, expected.replicas, expected.configured = True, AS_DECLARED, ""
         expected.taken_over = True
         for member in self._found:
             found = self._world.clusters[member].get_object("deployments", self.name, NAMESPACE)
-            expected.cpu = members.cpu_of(found) if found is not None else expected.cpu
+            expected.cpu = members.replica_cpu_millis(found) if found is not None else expected.cpu
 
     def _scale_by_hand(self, ask: Ask) -> None:
         member = self._random.choice(self._found)
-        self._world.oracle.note(f"by hand {self.name} in {member}: {ask.replicas}")
+        self._world.oracle.note_in_trace(f"by hand {self.name} in {member}: {ask.replicas}")
         self._world.oracle.hands.add((member, self.name))
-        self._world.oracle.disturbed(member)
+        self._world.oracle.note_disturbance(member)
         scale_by_hand(self._world.clusters[member], self.name, ask.replicas)
 
-    async def _recover(self, key: str) -> None:
+    async def _recover_fleet(self, key: str) -> None:
         """Again and again until nothing is left to do, or its time is over: every cluster must be heard."""
         request, until = RecoverFleetRequest(FORMER_FLEET, True), self._world.loop.time() + RECOVERS_WITHIN_SECONDS
         while self._world.loop.time() < until:
             try:
-                reply = await answered(self._world, self._random, "recover_fleet", request)
+                reply = await ask_until_answered(self._world, self._random, "recover_fleet", request)
             except RequestError as error:
-                self._world.oracle.note(f"answer {key} recover {error.code}")
+                self._world.oracle.note_in_trace(f"answer {key} recover {error.code}")
                 await asyncio.sleep(5)
                 continue
             states = {one.name: one.state for one in reply.workloads}
-            self._world.oracle.note(f"answer {key} recover {states}")
+            self._world.oracle.note_in_trace(f"answer {key} recover {states}")
             if states.get(self.name) == "Recovering":
-                self._is_taken_over()
+                self._note_taken_over()
                 return
             if not states:  # Taken over already, by an answer that was lost; or it is of no fleet.
                 known = self._world.oracle.workloads.get((NAMESPACE, self.name))
                 if known is not None:
-                    self._is_taken_over()
+                    self._note_taken_over()
                 return
             await asyncio.sleep(5)
 
-    def _request(self, ask: Ask, key: str) -> tuple[str, Any]:
+    def _request_of_ask(self, ask: Ask, key: str) -> tuple[str, Any]:
         if ask.verb == "scale":
             return "scale", ScaleRequest(NAMESPACE, self.name, ask.replicas, key)
         if ask.verb == "migrate":
@@ -217,30 +223,30 @@ class User:
         if ask.verb == "delete":
             return "delete", DeleteRequest(NAMESPACE, self.name, key)
         if ask.verb == "adopt":
-            policy = json.dumps(_policy(POLICIES[ask.policy])) if ask.policy else ""
+            policy = json.dumps(_policy_manifest(POLICIES[ask.policy])) if ask.policy else ""
             return "adopt", AdoptRequest(NAMESPACE, self.name, "deployment", self._found, policy, key)
         if ask.verb == "disown":
             return "disown", DisownRequest(NAMESPACE, self.name, key)
         template = deployment(self.name, NAMESPACE, ask.replicas, cpu=f"{ask.cpu}m", memory="64Mi")
-        manifests = [naming(template, ask.needs)]
+        manifests = [manifest_naming_objects(template, ask.needs)]
         if ask.policy:
-            manifests.append(json.dumps(_policy(POLICIES[ask.policy])))
+            manifests.append(json.dumps(_policy_manifest(POLICIES[ask.policy])))
         if ask.configured:
-            manifests.append(json.dumps(_config_map(self.name, key)))
+            manifests.append(json.dumps(_config_map_manifest(self.name, key)))
         return "apply", ApplyRequest(tuple(manifests), key)
 
 
-def _told(reply: Any) -> tuple[int, ...]:
+def _numbers_in_reply(reply: Any) -> tuple[int, ...]:
     return reply.generation, reply.replicas, reply.placed, reply.unplaced
 
 
-async def answered(world: World, random: Random, verb: str, request: Any, of: str = "planner") -> Any:
+async def ask_until_answered(world: World, random: Random, verb: str, request: Any, of: str = "planner") -> Any:
     """Asks one instance after the other, with the same key, until one says yes or no. Raises RequestError."""
     while True:
-        servers: list[tuple[Process, Any]] = world.serving(of)
+        servers: list[tuple[Process, Any]] = world.living_instances_of(of)
         random.shuffle(servers)
         for process, service in servers:
-            task = world.call(process, getattr(service, verb)(request))
+            task = world.call_in_process(process, getattr(service, verb)(request))
             await asyncio.wait({task}, timeout=random.uniform(2, 6))
             if not task.done():
                 if random.random() < 0.5:
@@ -256,18 +262,18 @@ async def answered(world: World, random: Random, verb: str, request: Any, of: st
         await asyncio.sleep(random.uniform(0.1, 0.5))
 
 
-async def join_all(world: World) -> None:
+async def join_all_members(world: World) -> None:
     random = Random(f"{world.script.seed}/join")
     async with asyncio.timeout(JOINED_WITHIN_SECONDS):
         for member in world.script.members:
             request = JoinClusterRequest(member.name, member.name, tier=member.tier)
-            await answered(world, random, "join_cluster", request)
+            await ask_until_answered(world, random, "join_cluster", request)
 
 
-def _policy(spec: dict[str, Any]) -> dict[str, Any]:
+def _policy_manifest(spec: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": spec}
 
 
-def _config_map(name: str, said: str) -> dict[str, Any]:
+def _config_map_manifest(name: str, said: str) -> dict[str, Any]:
     metadata = {"name": f"{name}-config", "namespace": NAMESPACE}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"said": said}}

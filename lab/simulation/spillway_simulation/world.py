@@ -26,9 +26,9 @@ from spillway.store import MemoryStore
 from spillway_local.in_process import InProcess, RunningService
 from spillway_simulation import members
 from spillway_simulation.broker import SimBroker
-from spillway_simulation.brownfield import NAMESPACE, TAKES_OVER, look_of, plant
+from spillway_simulation.brownfield import NAMESPACE, TAKES_OVER, marks_and_spec_of, plant_deployment
 from spillway_simulation.dependency_oracle import DependencyOracle
-from spillway_simulation.lending_oracle import IN_FLIGHT_SECONDS, LendingOracle, counted_twice
+from spillway_simulation.lending_oracle import IN_FLIGHT_SECONDS, LendingOracle, find_nodes_counted_twice
 from spillway_simulation.lending_script import POOL
 from spillway_simulation.log_oracle import AGE_MAX_SECONDS
 from spillway_simulation.loop import VirtualLoop
@@ -133,13 +133,15 @@ class World:
         self.clusters = {
             member.name: SimCluster(member.name, SimSettings(seed=script.seed)) for member in script.members
         }
-        self.oracle = Oracle(self.clusters, self._was_told)
+        self.oracle = Oracle(self.clusters, self._has_planner_read_policy)
         if script.lending is not None:
             oracle = self.oracle
-            oracle.lending = LendingOracle(script.lending, POOL, self.clusters, oracle.violated, oracle.needs.taken)
-        self.dependencies = DependencyOracle(self.oracle.violated)
+            oracle.lending = LendingOracle(
+                script.lending, POOL, self.clusters, oracle.note_violation, oracle.needs.judge_node_taken
+            )
+        self.dependencies = DependencyOracle(self.oracle.note_violation)
         if script.is_read:
-            self.oracle.reads = ReadOracle(self.oracle.violated)
+            self.oracle.reads = ReadOracle(self.oracle.note_violation)
         self.store = MemoryStore()
         self.broker = SimBroker(Random(f"{script.seed}/log"), self._on_records)
         self.network = Network(Random(f"{script.seed}/network"), loop.context_of(""))
@@ -158,147 +160,149 @@ class World:
         for member in script.members:
             cluster = self.clusters[member.name]
             cluster.add_nodes([NodeSpec(f"{member.name}-n", member.nodes, member.cpu_millis)])
-            self.oracle.judge(cluster)
-            self._plant(cluster)
+            self.oracle.judge_writes_to(cluster)
+            self._plant_found_objects(cluster)
             cluster.start()
-        self.oracle.note_room()
+        self.oracle.note_allocatable_cpu()
 
     def _on_records(self, records: Sequence[Outgoing], source: str, positions: Sequence[Position]) -> None:
         self.oracle.log.on_records(records, positions, source)
         self.oracle.on_records(records, source)
 
-    def _plant(self, cluster: SimCluster) -> None:
+    def _plant_found_objects(self, cluster: SimCluster) -> None:
         """Creates the objects that a member has before the first request. Notes those that no user takes over."""
         for found in self.script.found:
-            plant(cluster, found)
+            plant_deployment(cluster, found)
             planted = cluster.get_object("deployments", found.name, NAMESPACE)
             if planted is None or cluster.name not in dict(found.replicas):
                 continue
-            if members.is_ours(planted):
-                self.oracle.ownership.orphan(cluster.name, planted)
+            if members.is_of_our_fleet(planted):
+                self.oracle.ownership.note_orphan(cluster.name, planted)
             if not any(ask.verb in TAKES_OVER for ask in self.script.asks.get(found.name, ())):
-                self.untouched[cluster.name, found.name] = look_of(cluster, found.name)
+                self.untouched[cluster.name, found.name] = marks_and_spec_of(cluster, found.name)
 
-    def start_all(self) -> None:
-        for name in self.script.instances:
-            self.start(name)
+    def start_all_instances(self) -> None:
+        for name in self.script.instance_names:
+            self.start_instance(name)
 
-    def start(self, name: str) -> None:
+    def start_instance(self, name: str) -> None:
         """Starts a new life. A killed, not yet expelled instance leaves its group at once, as with static
         membership."""
         before = self.processes.get(name)
         if before is not None:
             if not before.is_over:  # Two faults ended one life, and the other one has begun the next life.
                 return
-            self._expire(before)
+            self._expire_session(before)
         self._lives[name] += 1
         owner = f"{name}#{self._lives[name]}"
-        self.oracle.note(f"start {owner}")
+        self.oracle.note_in_trace(f"start {owner}")
         context = self.loop.context_of(owner)
         running = context.run(self.platform.start_instance, name)
         process = Process(name, owner, context, running, began_at=self.loop.time())
-        process.running.task.add_done_callback(lambda task: self._ended(process, task), context=self.network.world)
+        process.running.task.add_done_callback(
+            lambda task: self._on_process_ended(process, task), context=self.network.world
+        )
         self.processes[name] = process
 
-    def _ended(self, process: Process, task: "asyncio.Task[None]") -> None:
+    def _on_process_ended(self, process: Process, task: "asyncio.Task[None]") -> None:
         if not process.is_over:
             error = task.exception() if not task.cancelled() else "cancelled"
-            self.oracle.violated(f"{process.owner} ended by itself: {error!r}")
+            self.oracle.note_violation(f"{process.owner} ended by itself: {error!r}")
 
     # ── What happens to processes ───────────────────────────────────────────────────────────────────────────────
 
-    def kill(self, process: Process) -> None:
+    def kill_process(self, process: Process) -> None:
         if process.is_over:
             return
-        self.oracle.note(f"kill {process.owner}")
+        self.oracle.note_in_trace(f"kill {process.owner}")
         process.is_over = True
-        self.loop.kill(process.owner)
-        self.loop.call_later(SESSION_SECONDS, self._expire, process)
+        self.loop.kill_process(process.owner)
+        self.loop.call_later(SESSION_SECONDS, self._expire_session, process)
 
-    async def stop(self, process: Process) -> None:
+    async def stop_process(self, process: Process) -> None:
         """Sends SIGTERM, then kill -9 when the process does not end."""
         if process.is_over:
             return
-        self.oracle.note(f"stop {process.owner}")
+        self.oracle.note_in_trace(f"stop {process.owner}")
         process.is_over = True
         process.running.stopping.set()
         await asyncio.wait({process.running.task}, timeout=STOP_SECONDS)
         if process.running.task.done() and not process.running.task.cancelled():
             error = process.running.task.exception()
             if error is not None:
-                self.oracle.violated(f"{process.owner} did not stop well: {error!r}")
+                self.oracle.note_violation(f"{process.owner} did not stop well: {error!r}")
         self.broker.remove_memberships(process.running.bus)
-        self.loop.kill(process.owner)
+        self.loop.kill_process(process.owner)
 
-    def freeze(self, process: Process, seconds: float) -> None:
+    def freeze_process(self, process: Process, seconds: float) -> None:
         if process.is_over:
             return
-        self.oracle.note(f"freeze {process.owner} for {seconds:.3f} s")
+        self.oracle.note_in_trace(f"freeze {process.owner} for {seconds:.3f} s")
         process.frozen += 1
-        self.loop.freeze(process.owner)
-        self.loop.call_later(SESSION_SECONDS, self._expire_if, process, lambda: process.frozen > 0)
-        self.loop.call_later(seconds, self._wake, process, self.loop.time())
+        self.loop.freeze_process(process.owner)
+        self.loop.call_later(SESSION_SECONDS, self._expire_session_if, process, lambda: process.frozen > 0)
+        self.loop.call_later(seconds, self._wake_process, process, self.loop.time())
 
-    def _wake(self, process: Process, since: float) -> None:
+    def _wake_process(self, process: Process, since: float) -> None:
         process.frozen -= 1
         if process.frozen == 0 and not process.is_over:
-            self.oracle.note(f"wake {process.owner}")
+            self.oracle.note_in_trace(f"wake {process.owner}")
             if isinstance(process.running.service, Planner):
                 self.oracle.log.note_planner_frozen(since)
-            self.loop.wake(process.owner)
-            self._tell(process)
+            self.loop.wake_process(process.owner)
+            self._tell_of_expiry(process)
             self.woken(process)
 
-    def cut_off(self, process: Process, seconds: float) -> None:
+    def cut_off_process(self, process: Process, seconds: float) -> None:
         if process.is_over:
             return
         bus = process.running.bus
         bus.unavailable = True
-        self.loop.call_later(SESSION_SECONDS, self._expire_if, process, lambda: bus.unavailable)
-        self.loop.call_later(seconds, self._connect, process)
+        self.loop.call_later(SESSION_SECONDS, self._expire_session_if, process, lambda: bus.unavailable)
+        self.loop.call_later(seconds, self._reconnect_process, process)
 
-    def _connect(self, process: Process) -> None:
+    def _reconnect_process(self, process: Process) -> None:
         process.running.bus.unavailable = False
-        self._tell(process)
+        self._tell_of_expiry(process)
         self.woken(process)
 
-    def _expire_if(self, process: Process, still: Callable[[], bool]) -> None:
+    def _expire_session_if(self, process: Process, still: Callable[[], bool]) -> None:
         if still():
-            self._expire(process)
+            self._expire_session(process)
 
-    def _expire(self, process: Process) -> None:
+    def _expire_session(self, process: Process) -> None:
         hear = self.broker.end_sessions_unnoticed(process.running.bus)
         if process.hear is None:
             process.hear = hear
 
-    def _tell(self, process: Process) -> None:
+    def _tell_of_expiry(self, process: Process) -> None:
         if process.hear is not None:
             self.loop.call_later(self.random.uniform(0, HEARTBEAT_SECONDS), process.hear)
             process.hear = None
 
     # ── What users need ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def call(self, process: Process, coro: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
+    def call_in_process(self, process: Process, coro: Coroutine[Any, Any, Any]) -> "asyncio.Task[Any]":
         """Runs a call in the process that serves it: a frozen one answers when it wakes, a dead one never."""
         task: asyncio.Task[Any] = self.loop.create_task(coro, context=process.context.copy())
-        task.add_done_callback(_retrieve)
+        task.add_done_callback(_retrieve_exception)
         return task
 
-    def planners(self) -> list[tuple[Process, Planner]]:
+    def living_planners(self) -> list[tuple[Process, Planner]]:
         return [
             (process, process.running.service)
             for process in self.processes.values()
             if isinstance(process.running.service, Planner) and not process.is_over
         ]
 
-    def hpas(self) -> list[tuple[Process, Hpa]]:
+    def living_hpas(self) -> list[tuple[Process, Hpa]]:
         return [
             (process, process.running.service)
             for process in self.processes.values()
             if isinstance(process.running.service, Hpa) and not process.is_over
         ]
 
-    def serving(self, kind: str) -> list[tuple[Process, Any]]:
+    def living_instances_of(self, kind: str) -> list[tuple[Process, Any]]:
         """The instances of a service that may be called."""
         return [
             (process, process.running.service)
@@ -306,42 +310,46 @@ class World:
             if process.name.rpartition("-")[0] == kind and not process.is_over
         ]
 
-    def active(self) -> Planner | None:
-        return next((planner for process, planner in self.planners() if planner.is_active and not process.frozen), None)
+    def active_planner(self) -> Planner | None:
+        return next(
+            (planner for process, planner in self.living_planners() if planner.is_active and not process.frozen), None
+        )
 
     def active_hpa(self) -> Hpa | None:
-        return next((hpa for process, hpa in self.hpas() if hpa.is_active and not process.frozen), None)
+        return next((hpa for process, hpa in self.living_hpas() if hpa.is_active and not process.frozen), None)
 
-    def is_taken(self, cluster: str, name: str) -> bool:
+    def is_name_taken(self, cluster: str, name: str) -> bool:
         """Returns whether an object there has the name but is not of this fleet, or is in no placement any more."""
         found = self.clusters[cluster].get_object("deployments", name, NAMESPACE)
-        return found is not None and (not members.is_ours(found) or self.oracle.ownership.is_orphan(cluster, found))
+        return found is not None and (
+            not members.is_of_our_fleet(found) or self.oracle.ownership.is_orphan(cluster, found)
+        )
 
-    def count_cores(self) -> None:
+    def judge_counted_nodes(self) -> None:
         """Checks that no planner counts a node in two clusters, whatever it has read of each."""
-        for process, planner in self.planners():
-            for sentence in counted_twice(planner):
-                self.oracle.violated(f"{process.owner}: {sentence}")
+        for process, planner in self.living_planners():
+            for sentence in find_nodes_counted_twice(planner):
+                self.oracle.note_violation(f"{process.owner}: {sentence}")
 
-    def look_at_reservations(self) -> None:
+    def judge_reservations(self) -> None:
         """Checks that no planner reserves more than is requested or on its way.
 
         It also must not reserve for long for a workload that waits for something else.
         """
         now = self.loop.time()
         if len(self.clusters) < FLEET_MEMBERS:
-            self.oracle.look()
-        for process, planner in self.planners():
+            self.oracle.observe_members()
+        for process, planner in self.living_planners():
             is_well = not (process.frozen or process.running.bus.unavailable or self.broker.unavailable)
-            self.dependencies.look(process.owner, planner, now, is_well=is_well)
+            self.dependencies.judge_planner(process.owner, planner, now, is_well=is_well)
 
-    def _was_told(self, source: str, key: tuple[str, str]) -> bool:
+    def _has_planner_read_policy(self, source: str, key: tuple[str, str]) -> bool:
         """Returns whether the planner of this name knows the workload's policy and a decision of that policy."""
         service = self.processes[source.rpartition("/")[2]].running.service
         assert isinstance(service, Planner)
         return key in service.state.scalings.policies and key in service.state.scalings.decided
 
 
-def _retrieve(task: "asyncio.Task[Any]") -> None:
+def _retrieve_exception(task: "asyncio.Task[Any]") -> None:
     if not task.cancelled():
         task.exception()

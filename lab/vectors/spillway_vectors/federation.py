@@ -26,7 +26,7 @@ TIES = {
 }
 
 
-def cases(name: str) -> tuple[list[Json], int]:
+def read_cases_and_count(name: str) -> tuple[list[Json], int]:
     """The cases of a file, and how many it says that it has."""
     assert FOLDER is not None
     path = FOLDER / name
@@ -35,16 +35,16 @@ def cases(name: str) -> tuple[list[Json], int]:
     return content["cases"], content["case_count"]
 
 
-def failures(name: str) -> Iterator[tuple[str, Json]]:
+def differing_answers(name: str) -> Iterator[tuple[str, Json]]:
     """Name and answer of every case of a file that we answer otherwise."""
-    for case in cases(name)[0]:
+    for case in read_cases_and_count(name)[0]:
         answer = ANSWERS[name](case["input"])
         accepted = [case["expected"], case.get("expected_with_stable_sort", case["expected"])]
-        if not any(agrees(answer, expected) for expected in accepted):
+        if not any(is_expected_answer(answer, expected) for expected in accepted):
             yield case["name"], answer
 
 
-def agrees(answer: Json, expected: Json) -> bool:
+def is_expected_answer(answer: Json, expected: Json) -> bool:
     """Whether all that was answered is what was expected; empty and absent are the same, messages are not compared."""
     named = expected.keys() - {"message", "components", "finished", "not_placed"}
     return answer.keys() >= named and all(
@@ -52,29 +52,32 @@ def agrees(answer: Json, expected: Json) -> bool:
     )
 
 
-def pairs(entries: list[Json] | None, amount: str = "replicas") -> list[tuple[str, int]]:
+def cluster_amount_pairs(entries: list[Json] | None, amount: str = "replicas") -> list[tuple[str, int]]:
     return [(entry["cluster"], entry[amount]) for entry in entries or ()]
 
 
 # ── Karmada ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def seats(given: Json) -> Json:
+def answer_seats(given: Json) -> Json:
     ties = TIES[given["tie_break"]]
     return {"seats": webster.divide_seats(given["new_seats"], given["votes"], given["initial_seats"] or {}, ties)}
 
 
-def weighted_division(given: Json) -> Json:
-    assert webster.ties_of(given["uid"]) is TIES[given["tie_break"]]
-    weights, existing = dict(pairs(given["weights"], "weight")), dict(pairs(given["existing"]))
+def answer_weighted_division(given: Json) -> Json:
+    assert webster.tie_order_of_uid(given["uid"]) is TIES[given["tie_break"]]
+    weights, existing = (
+        dict(cluster_amount_pairs(given["weights"], "weight")),
+        dict(cluster_amount_pairs(given["existing"])),
+    )
     return {"assignment": karmada.divide_weighted(given["target_replicas"], weights, existing, given["uid"])}
 
 
-def seats_or_division(given: Json) -> Json:
-    return seats(given) if given["entry"] == "webster" else weighted_division(given)
+def answer_seats_or_division(given: Json) -> Json:
+    return answer_seats(given) if given["entry"] == "webster" else answer_weighted_division(given)
 
 
-def outcome(assign: Callable[[], dict[str, int]]) -> Json:
+def assignment_outcome(assign: Callable[[], dict[str, int]]) -> Json:
     try:
         return {"outcome": "assigned", "assignment": assign()}
     except karmada.Unschedulable:
@@ -83,40 +86,40 @@ def outcome(assign: Callable[[], dict[str, int]]) -> Json:
         return {"outcome": "error"}
 
 
-def division_step(given: Json) -> Json:
-    weights, existing = pairs(given["weights"]), dict(pairs(given["existing"]))
-    return outcome(
+def answer_division_step(given: Json) -> Json:
+    weights, existing = cluster_amount_pairs(given["weights"]), dict(cluster_amount_pairs(given["existing"]))
+    return assignment_outcome(
         lambda: karmada.divide_new_replicas(
             given["strategy"], given["target_replicas"], weights, existing, given["uid"]
         )
     )
 
 
-def assignment(given: Json) -> Json:
+def answer_assignment(given: Json) -> Json:
     """The whole step where clusters without replicas are dropped, the strategy's own function where they are not."""
-    rules, existing = rules_of(given), pairs(given.get("existing"))
+    rules, existing = weight_rules_of(given), cluster_amount_pairs(given.get("existing"))
     task = karmada.AssignmentTask(
         given["strategy"], given["target_replicas"], given.get("uid", ""), given.get("mode") == "fresh", rules
     )
-    candidates = [candidate_of(entry) for entry in given["clusters"]]
+    candidates = [candidate_cluster_of(entry) for entry in given["clusters"]]
     names = [candidate.cluster for candidate in candidates]
     if given["drop_zero"]:
-        return outcome(
+        return assignment_outcome(
             lambda: karmada.assign_replicas(task, candidates, existing, overflow=given.get("overflow", False))
         )
     if task.strategy == karmada.DUPLICATED:
-        return outcome(lambda: karmada.assign_duplicated(names, task.replicas))
+        return assignment_outcome(lambda: karmada.assign_duplicated(names, task.replicas))
     if task.strategy == karmada.STATIC_WEIGHT:
-        return outcome(lambda: karmada.assign_by_static_weight(names, rules, task.replicas, task.uid))
-    return outcome(lambda: karmada.assign_by_capacity(task, candidates, existing))
+        return assignment_outcome(lambda: karmada.assign_by_static_weight(names, rules, task.replicas, task.uid))
+    return assignment_outcome(lambda: karmada.assign_by_capacity(task, candidates, existing))
 
 
-def ordered_assignment(given: Json) -> Json:
-    answer = assignment(given)
+def answer_ordered_assignment(given: Json) -> Json:
+    answer = answer_assignment(given)
     return answer | {"order": list(answer["assignment"])} if "assignment" in answer else answer
 
 
-def rules_of(given: Json) -> tuple[karmada.WeightRule, ...] | None:
+def weight_rules_of(given: Json) -> tuple[karmada.WeightRule, ...] | None:
     if given.get("weight_rules") is None:
         return None
     return tuple(
@@ -125,7 +128,7 @@ def rules_of(given: Json) -> tuple[karmada.WeightRule, ...] | None:
     )
 
 
-def candidate_of(entry: str | Json) -> karmada.CandidateCluster:
+def candidate_cluster_of(entry: str | Json) -> karmada.CandidateCluster:
     if isinstance(entry, str):
         return karmada.CandidateCluster(entry, 0, 0)
     return karmada.CandidateCluster(
@@ -133,7 +136,7 @@ def candidate_of(entry: str | Json) -> karmada.CandidateCluster:
     )
 
 
-def place_of(entry: Json, existing: dict[str, int] | None = None) -> selection.FeasibleCluster:
+def feasible_cluster_of(entry: Json, existing: dict[str, int] | None = None) -> selection.FeasibleCluster:
     capacity = entry.get("capacity", 0) + (existing or {}).get(entry["cluster"], 0)
     return selection.FeasibleCluster(
         entry["cluster"],
@@ -146,74 +149,85 @@ def place_of(entry: Json, existing: dict[str, int] | None = None) -> selection.F
     )
 
 
-def spreads_of(given: Json) -> tuple[selection.SelectionSpread, ...]:
+def selection_spreads_of(given: Json) -> tuple[selection.SelectionSpread, ...]:
     return tuple(
         selection.SelectionSpread(entry["by"], entry["min_groups"], entry["max_groups"])
         for entry in given.get("spread") or ()
     )
 
 
-def request_of(given: Json) -> selection.SelectionRequest:
+def selection_request_of(given: Json) -> selection.SelectionRequest:
     return selection.SelectionRequest(
-        given.get("strategy", "divided"), given.get("target_replicas", 0), spreads_of(given)
+        given.get("strategy", "divided"), given.get("target_replicas", 0), selection_spreads_of(given)
     )
 
 
-def selected(select: Callable[[], list[selection.FeasibleCluster]]) -> Json:
+def selection_outcome(select: Callable[[], list[selection.FeasibleCluster]]) -> Json:
     try:
         return {"outcome": "selected", "selected": [place.cluster for place in select()]}
     except selection.NotSelectable:
         return {"outcome": "error"}
 
 
-def select_best(given: Json) -> Json:
-    return selected(lambda: selection.select_best(request_of(given), [place_of(entry) for entry in given["clusters"]]))
+def answer_select_best(given: Json) -> Json:
+    return selection_outcome(
+        lambda: selection.select_best(
+            selection_request_of(given), [feasible_cluster_of(entry) for entry in given["clusters"]]
+        )
+    )
 
 
-def select_by_region(given: Json) -> Json:
+def answer_select_by_region(given: Json) -> Json:
     regions = [
-        selection.ClusterGroup(entry["region"], tuple(place_of(place) for place in entry["clusters"]), entry["score"])
+        selection.ClusterGroup(
+            entry["region"], tuple(feasible_cluster_of(place) for place in entry["clusters"]), entry["score"]
+        )
         for entry in given["regions"]
     ]
-    return selected(lambda: selection.select_by_region(request_of(given), regions))
+    return selection_outcome(lambda: selection.select_by_region(selection_request_of(given), regions))
 
 
-def select_groups(given: Json) -> Json:
+def answer_select_groups(given: Json) -> Json:
     sizes = [selection.RegionSize(entry["group"], entry["cluster_count"], entry["score"]) for entry in given["groups"]]
     return {"selected": selection.select_groups(sizes, given["min_groups"], given["max_groups"], given["min_clusters"])}
 
 
-def select_clusters(given: Json) -> Json:
-    existing = dict(pairs(given["existing"]))
-    places = [place_of(entry, existing) for entry in given["clusters"]]
-    return selected(lambda: selection.select_clusters(request_of(given), places))
+def answer_select_clusters(given: Json) -> Json:
+    existing = dict(cluster_amount_pairs(given["existing"]))
+    places = [feasible_cluster_of(entry, existing) for entry in given["clusters"]]
+    return selection_outcome(lambda: selection.select_clusters(selection_request_of(given), places))
 
 
-def group_clusters(given: Json) -> Json:
-    request, ordered = request_of(given), selection.sort_clusters([place_of(entry) for entry in given["clusters"]])
+def answer_group_clusters(given: Json) -> Json:
+    request, ordered = (
+        selection_request_of(given),
+        selection.sort_clusters([feasible_cluster_of(entry) for entry in given["clusters"]]),
+    )
 
-    def groups(by: str) -> list[Json]:
+    def group_entries(by: str) -> list[Json]:
         return [
             {
                 "name": group.name,
                 "clusters": [place.cluster for place in group.clusters],
                 "score": group.score,
-                "capacity_with_existing": group.available,
+                "capacity_with_existing": group.available_replicas,
             }
             for group in selection.group_clusters(request, ordered, by)
         ]
 
     return {
         "order": [place.cluster for place in ordered],
-        "regions": groups(selection.BY_REGION),
-        "zones": groups(selection.BY_ZONE),
-        "providers": groups(selection.BY_PROVIDER),
+        "regions": group_entries(selection.BY_REGION),
+        "zones": group_entries(selection.BY_ZONE),
+        "providers": group_entries(selection.BY_PROVIDER),
     }
 
 
-def group_score(given: Json) -> Json:
+def answer_group_score(given: Json) -> Json:
     scores = [
-        selection.score_of(request_of(given), [place_of(entry) for entry in given[group]], given["min_groups"])
+        selection.score_of_group(
+            selection_request_of(given), [feasible_cluster_of(entry) for entry in given[group]], given["min_groups"]
+        )
         for group in ("group_1", "group_2")
         if group in given
     ]
@@ -221,19 +235,19 @@ def group_score(given: Json) -> Json:
     return answer | ({"group_1_wins": scores[0] >= scores[1]} if len(scores) == 2 else {})
 
 
-def sort_clusters(given: Json) -> Json:
-    places = [place_of(entry) for entry in given["clusters"]]
+def answer_sort_clusters(given: Json) -> Json:
+    places = [feasible_cluster_of(entry) for entry in given["clusters"]]
     return {"order": [place.cluster for place in selection.sort_clusters(places, by_available=given["by_capacity"])]}
 
 
-def spread_exists(given: Json) -> Json:
-    return {"exists": request_of(given).find_spread(given["by"]) is not None}
+def answer_spread_exists(given: Json) -> Json:
+    return {"exists": selection_request_of(given).find_spread(given["by"]) is not None}
 
 
 # ── KubeAdmiral ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def wish_of(given: Json, call: Json, mode: Json) -> kubeadmiral.PlanInput:
+def plan_input_of(given: Json, call: Json, mode: Json) -> kubeadmiral.PlanInput:
     preferences = {
         name: kubeadmiral.ClusterPreference(
             entry["weight"], entry["min"], kubeadmiral.UNBOUNDED if entry["max"] is None else entry["max"]
@@ -253,16 +267,16 @@ def wish_of(given: Json, call: Json, mode: Json) -> kubeadmiral.PlanInput:
     )
 
 
-def planned(given: Json) -> Json:
+def answer_plans_by_mode(given: Json) -> Json:
     """All four modes of one call."""
     modes = [
         {"avoid_disruption": avoid, "keep_unschedulable": keep} for avoid in (False, True) for keep in (False, True)
     ]
-    found = [(mode, kubeadmiral.plan_replicas(wish_of(given, given, mode))) for mode in modes]
+    found = [(mode, kubeadmiral.plan_replicas(plan_input_of(given, given, mode))) for mode in modes]
     return {"by_mode": [mode | {"plan": answer.plan, "overflow": answer.overflow} for mode, answer in found]}
 
 
-def planned_in_rounds(given: Json) -> Json:
+def answer_plans_in_rounds(given: Json) -> Json:
     """Calls until nothing changes: capacities are learned by clusters that hold more than they can run."""
     existing: Json = given["existing"] or {}
     rounds: list[Json] = []
@@ -272,7 +286,7 @@ def planned_in_rounds(given: Json) -> Json:
             name: count for name, count in (given["actual_capacity"] or {}).items() if existing.get(name, 0) > count
         }
         call = {"existing": existing, "estimated_capacity": learned}
-        answer = kubeadmiral.plan_replicas(wish_of(given, call, given))
+        answer = kubeadmiral.plan_replicas(plan_input_of(given, call, given))
         found = {"plan": answer.plan, "overflow": answer.overflow}
         rounds.append(call | found)
         if found == last:
@@ -283,7 +297,7 @@ def planned_in_rounds(given: Json) -> Json:
     return found | {"rounds": rounds}
 
 
-def fleet_of(given: Json) -> rollout.RolloutFleet:
+def rollout_fleet_of(given: Json) -> rollout.RolloutFleet:
     targets = [
         rollout.RolloutTarget(
             cluster=entry["cluster"],
@@ -304,8 +318,8 @@ def fleet_of(given: Json) -> rollout.RolloutFleet:
     return rollout.RolloutFleet(given["max_surge"], given["max_unavailable"], given["target_replicas"], targets)
 
 
-def rolled_out(given: Json) -> Json:
-    answer = rollout.plan_rollout(fleet_of(given))
+def answer_rollout(given: Json) -> Json:
+    answer = rollout.plan_rollout(rollout_fleet_of(given))
     plans = {
         name: {
             "replicas": step.replicas,
@@ -319,27 +333,27 @@ def rolled_out(given: Json) -> Json:
 
 
 ANSWERS: dict[str, Answer] = {
-    "karmada_webster.json": seats,
-    "karmada_weighted_division.json": weighted_division,
-    "fuzz_karmada_webster.json.gz": seats_or_division,
-    "karmada_dynamic_division_step.json": division_step,
-    "karmada_dynamic_assignment.json": assignment,
-    "karmada_static_weight.json": assignment,
-    "karmada_duplicated.json": assignment,
-    "karmada_assign_replicas.json": ordered_assignment,
-    "edge_karmada_assignment.json": assignment,
-    "fuzz_karmada_assignment.json.gz": assignment,
-    "karmada_select_clusters.json": select_clusters,
-    "karmada_select_best.json": select_best,
-    "karmada_select_by_region.json": select_by_region,
-    "karmada_select_groups.json": select_groups,
-    "karmada_group_clusters.json": group_clusters,
-    "karmada_group_score.json": group_score,
-    "karmada_sort_clusters.json": sort_clusters,
-    "karmada_spread_exists.json": spread_exists,
-    "kubeadmiral_planner.json": planned_in_rounds,
-    "edge_kubeadmiral_planner.json": planned,
-    "fuzz_kubeadmiral_planner.json.gz": planned,
-    "kubeadmiral_rollout.json": rolled_out,
-    "fuzz_kubeadmiral_rollout.json.gz": rolled_out,
+    "karmada_webster.json": answer_seats,
+    "karmada_weighted_division.json": answer_weighted_division,
+    "fuzz_karmada_webster.json.gz": answer_seats_or_division,
+    "karmada_dynamic_division_step.json": answer_division_step,
+    "karmada_dynamic_assignment.json": answer_assignment,
+    "karmada_static_weight.json": answer_assignment,
+    "karmada_duplicated.json": answer_assignment,
+    "karmada_assign_replicas.json": answer_ordered_assignment,
+    "edge_karmada_assignment.json": answer_assignment,
+    "fuzz_karmada_assignment.json.gz": answer_assignment,
+    "karmada_select_clusters.json": answer_select_clusters,
+    "karmada_select_best.json": answer_select_best,
+    "karmada_select_by_region.json": answer_select_by_region,
+    "karmada_select_groups.json": answer_select_groups,
+    "karmada_group_clusters.json": answer_group_clusters,
+    "karmada_group_score.json": answer_group_score,
+    "karmada_sort_clusters.json": answer_sort_clusters,
+    "karmada_spread_exists.json": answer_spread_exists,
+    "kubeadmiral_planner.json": answer_plans_in_rounds,
+    "edge_kubeadmiral_planner.json": answer_plans_by_mode,
+    "fuzz_kubeadmiral_planner.json.gz": answer_plans_by_mode,
+    "kubeadmiral_rollout.json": answer_rollout,
+    "fuzz_kubeadmiral_rollout.json.gz": answer_rollout,
 }

@@ -6,13 +6,13 @@ from hpa.core.kubernetes.pods import PodsSeen
 
 from .scaling import (
     Json,
-    changes_of,
-    events,
-    given_rules,
-    pods_of,
-    same_memory,
-    samples_of,
-    steps_of,
+    counted_pods_of,
+    given_rules_of,
+    has_same_memory,
+    recommendation_steps_of,
+    samples_by_pod,
+    scale_changes_of,
+    scale_event_entries,
 )
 
 
@@ -37,7 +37,7 @@ def autoscaler_of(given: Json) -> policy.Autoscaler:
     entry, default_ms = given["autoscaler"], given["settings"]["downscale_stabilization_s"] * 1000
     rules = entry["behavior"]
     both = rules and policy.behavior_with_defaults(
-        given_rules(rules["scale_up"]), given_rules(rules["scale_down"]), default_ms
+        given_rules_of(rules["scale_up"]), given_rules_of(rules["scale_down"]), default_ms
     )
     return policy.Autoscaler(
         max_replicas=entry["max_replicas"],
@@ -47,7 +47,7 @@ def autoscaler_of(given: Json) -> policy.Autoscaler:
     )
 
 
-def settings_of(given: Json) -> policy.ControllerSettings:
+def controller_settings_of(given: Json) -> policy.ControllerSettings:
     entry, gates = given["settings"], given["gates"]
     return policy.ControllerSettings(
         tolerance=entry["tolerance"],
@@ -68,7 +68,7 @@ REPEATED_AFTER_MS = 10
 CALLS = {"container_resource": "resource"}
 
 
-def readings_of(given: Json) -> list[proposals.Reading]:
+def metric_readings_of(given: Json) -> list[proposals.Reading]:
     """The answers in the order of the metrics; a metric that is invalid was never asked for."""
     answers = iter(given["metric_answers"])
     waiting = next(answers, None)
@@ -80,16 +80,16 @@ def readings_of(given: Json) -> list[proposals.Reading]:
             and waiting["call"] == call
             and waiting.get("metric", waiting.get("resource")) == metric["name"]
         ):
-            found.append(reading_of(waiting))
+            found.append(metric_reading_of(waiting))
             waiting = next(answers, None)
         else:
             found.append(proposals.UnavailableMetric("it was never asked for"))
     return found
 
 
-def reading_of(answer: Json) -> proposals.Reading:
+def metric_reading_of(answer: Json) -> proposals.Reading:
     if answer.get("pod_metrics"):
-        return proposals.PodReading(samples_of(answer["pod_metrics"]))
+        return proposals.PodReading(samples_by_pod(answer["pod_metrics"]))
     if answer.get("external_values_milli"):
         return proposals.SeriesReading(tuple(answer["external_values_milli"]))
     if "object_value_milli" in answer:
@@ -97,13 +97,13 @@ def reading_of(answer: Json) -> proposals.Reading:
     return proposals.UnavailableMetric("no answer")
 
 
-def known_of(given: Json) -> deciding.AutoscalerState:
+def autoscaler_state_of(given: Json) -> deciding.AutoscalerState:
     entry, recommendations = given["autoscaler"], given["recommendations"]
     return deciding.AutoscalerState(
         history=history.ScalingHistory(
-            None if recommendations is None else steps_of(recommendations),
-            changes_of(given["scale_up_events"]),
-            changes_of(given["scale_down_events"]),
+            None if recommendations is None else recommendation_steps_of(recommendations),
+            scale_changes_of(given["scale_up_events"]),
+            scale_changes_of(given["scale_down_events"]),
         ),
         conditions=tuple(
             deciding.AutoscalerCondition(one["type"], one["status"] == "true", one["reason"])
@@ -113,7 +113,7 @@ def known_of(given: Json) -> deciding.AutoscalerState:
     )
 
 
-def unclear(given: Json) -> str:
+def unclear_pods_reason(given: Json) -> str:
     selector = given["scale"]["selector"]
     if not selector:
         return deciding.SELECTOR_REQUIRED
@@ -122,21 +122,23 @@ def unclear(given: Json) -> str:
     return deciding.AMBIGUOUS_SELECTOR if given["autoscalers_selecting_pods"] else ""
 
 
-def pods_selected(given: Json) -> PodsSeen:
+def selected_pods(given: Json) -> PodsSeen:
     selector = dict(pair.split("=", 1) for pair in given["scale"]["selector"].split(",") if "=" in pair)
     own = [one for one in given["pods"] if selector.items() <= one["labels"].items()]
-    return PodsSeen(pods_of(own))
+    return PodsSeen(counted_pods_of(own))
 
 
-def decided(given: Json, mode: str = CONTROLLER) -> tuple[deciding.Decision, list[Json]]:
+def decision_and_writes(given: Json, mode: str = CONTROLLER) -> tuple[deciding.Decision, list[Json]]:
     """The decision with what came of writing it, and the writes."""
-    known, entry = known_of(given), given["autoscaler"]
+    known, entry = autoscaler_state_of(given), given["autoscaler"]
     if "spec_replicas" not in given["scale"]:
         return deciding.decision_without_scale(known, entry["status_current_replicas"], "no scale"), []
-    wanted, settings = autoscaler_of(given), settings_for_mode(mode, settings_of(given))
-    scale = deciding.ScaleTargetSize(given["scale"]["spec_replicas"], given["scale"]["status_replicas"], unclear(given))
-    readings = readings_of(given)
-    decision = deciding.decide_replicas(wanted, scale, pods_selected(given), readings, known, settings, 0)
+    wanted, settings = autoscaler_of(given), settings_for_mode(mode, controller_settings_of(given))
+    scale = deciding.ScaleTargetSize(
+        given["scale"]["spec_replicas"], given["scale"]["status_replicas"], unclear_pods_reason(given)
+    )
+    readings = metric_readings_of(given)
+    decision = deciding.decide_replicas(wanted, scale, selected_pods(given), readings, known, settings, 0)
     if decision.replicas is None:
         return decision, []
     answers = given["scale_update_answers"]
@@ -146,10 +148,10 @@ def decided(given: Json, mode: str = CONTROLLER) -> tuple[deciding.Decision, lis
     return deciding.decision_after_failed_write(decision, known, "could not be written"), writes
 
 
-def whole(given: Json, expected: Json) -> bool:
+def has_expected_decision(given: Json, expected: Json) -> bool:
     """Every field of what the real controller did."""
     expected = expected.get("observed", expected)
-    decision, writes = decided(given)
+    decision, writes = decision_and_writes(given)
     wanted = autoscaler_of(given)
     scaled = bool(writes) and not writes[-1]["error"]
     answer = {
@@ -158,7 +160,7 @@ def whole(given: Json, expected: Json) -> bool:
             for one in decision.conditions
         ],
         "current_metrics": [
-            status(*pair) for pair in zip(decision.statuses, given["autoscaler"]["metrics"], strict=False)
+            metric_status_entry(*pair) for pair in zip(decision.statuses, given["autoscaler"]["metrics"], strict=False)
         ],
         "current_replicas": decision.current,
         "desired_replicas": decision.desired,
@@ -175,17 +177,17 @@ def whole(given: Json, expected: Json) -> bool:
     )
     past = decision.history
     listed = {
-        "scale_up_events_after": events(past.ups),
-        "scale_down_events_after": events(past.downs),
+        "scale_up_events_after": scale_event_entries(past.ups),
+        "scale_down_events_after": scale_event_entries(past.downs),
     }
     return (
         all(expected[name] == value for name, value in (answer | listed).items())
-        and same_notices(decision.notices, expected["events"])
-        and same_memory(past.steps or (), expected["recommendations_after"], window_ms)
+        and has_same_notices(decision.notices, expected["events"])
+        and has_same_memory(past.steps or (), expected["recommendations_after"], window_ms)
     )
 
 
-def status(found: proposals.MetricStatus, metric: Json) -> Json:
+def metric_status_entry(found: proposals.MetricStatus, metric: Json) -> Json:
     if not found.source:
         return {"type": ""}
     amounts = {
@@ -199,7 +201,7 @@ def status(found: proposals.MetricStatus, metric: Json) -> Json:
     return answer | {"current": {name: amount for name, amount in amounts.items() if amount is not None}}
 
 
-def same_notices(found: tuple[deciding.AutoscalerNotice, ...], expected: list[Json]) -> bool:
+def has_same_notices(found: tuple[deciding.AutoscalerNotice, ...], expected: list[Json]) -> bool:
     if [(one.kind, one.reason) for one in found] != [(one["type"], one["reason"]) for one in expected]:
         return False
     return all(one.message == other.get("message", one.message) for one, other in zip(found, expected, strict=True))

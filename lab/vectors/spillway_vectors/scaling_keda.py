@@ -7,12 +7,12 @@ from hpa.core.keda import cron_trigger, executor, fallback, formula, jobs, kafka
 from hpa.core.keda.expressions import InvalidExpression
 from hpa.core.keda.functions import ExpressionFailed
 
-from .scaling import Json, ms
+from .scaling import Json, ms_or_never
 
 # ── Kafka ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def kafka_metadata_of(given: Json) -> Json:
+def answer_kafka_metadata(given: Json) -> Json:
     try:
         found = kafka_metadata.read_kafka_trigger(given["metadata"])
     except kafka_metadata.InvalidTrigger:
@@ -23,7 +23,7 @@ def kafka_metadata_of(given: Json) -> Json:
         "brokers": list(found.brokers),
         "topic": found.topic,
         "offset_reset_policy": found.offset_reset,
-        "partition_limitation": None if found.partitions is None else expanded(found.partitions),
+        "partition_limitation": None if found.partitions is None else expanded_partitions(found.partitions),
         "allow_idle_consumers": found.allow_idle,
         "ensure_even_distribution_of_partitions": found.even,
         "exclude_persistent_lag": found.exclude_persistent,
@@ -32,9 +32,9 @@ def kafka_metadata_of(given: Json) -> Json:
     }
 
 
-def kafka_numbers(given: Json, expected: Json) -> bool:
+def has_expected_kafka_metadata(given: Json, expected: Json) -> bool:
     """The fields, and beside them the numbers that were only observed."""
-    answer = kafka_metadata_of(given)
+    answer = answer_kafka_metadata(given)
     if answer["error"] or expected["error"]:
         return bool(answer["error"] == expected["error"])
     found = kafka_metadata.read_kafka_trigger(given["metadata"])
@@ -46,33 +46,33 @@ def kafka_numbers(given: Json, expected: Json) -> bool:
     return answer | {"observed": observed} == expected
 
 
-def expanded(ranges: Iterable[kafka_metadata.Range]) -> list[int]:
+def expanded_partitions(ranges: Iterable[kafka_metadata.Range]) -> list[int]:
     return [number for first, last in ranges for number in range(first, last + 1)]
 
 
-def partitions_of(given: Json) -> Json:
+def answer_partitions(given: Json) -> Json:
     try:
-        return {"error": False, "partitions": expanded(kafka_metadata.read_partitions(given["text"]))}
+        return {"error": False, "partitions": expanded_partitions(kafka_metadata.read_partitions(given["text"]))}
     except kafka_metadata.InvalidTrigger:
         return {"error": True}
 
 
-def selected(given: Json) -> Json:
+def answer_selected_partitions(given: Json) -> Json:
     trigger = kafka_metadata.read_kafka_trigger(given["metadata"])
     rows = [kafka.PartitionOffsets(trigger.topic, number, 1, 0) for number in given["existing_partitions"]]
     chosen = [row.partition for row in rows if trigger.has_partition(row.topic, row.partition)]
     return {"partitions": {trigger.topic: chosen}}
 
 
-def factors(given: Json) -> Json:
-    return {"factors": kafka.factors(given["n"])}
+def answer_factors(given: Json) -> Json:
+    return {"factors": kafka.divisors_of(given["n"])}
 
 
-def next_factor(given: Json) -> Json:
+def answer_balancing_factor(given: Json) -> Json:
     return {"factor": kafka.balancing_factor(given["total_lag"], given["partitions"], given["lag_threshold"])}
 
 
-def trigger_of(given: Json) -> kafka.KafkaTrigger:
+def kafka_trigger_of(given: Json) -> kafka.KafkaTrigger:
     limitation = given.get("partition_limitation")
     return kafka.KafkaTrigger(
         group="g",
@@ -89,14 +89,14 @@ def trigger_of(given: Json) -> kafka.KafkaTrigger:
     )
 
 
-def partition_lag(given: Json) -> Json:
+def answer_partition_lag(given: Json) -> Json:
     row = kafka.PartitionOffsets("t", 0, given["latest"], given["committed"])
-    lag, with_persistent = kafka.partition_lag(trigger_of(given), row, {})
+    lag, with_persistent = kafka.partition_lag(kafka_trigger_of(given), row, {})
     return {"lag": lag, "lag_with_persistent": with_persistent}
 
 
-def total_lag(given: Json) -> Json:
-    trigger, found = trigger_of(given), []
+def answer_total_lag(given: Json) -> Json:
+    trigger, found = kafka_trigger_of(given), []
     before: kafka.Committed = {}
     for poll in given["polls"]:
         rows = [kafka.PartitionOffsets(one["topic"], one["partition"], one["latest"], one["committed"]) for one in poll]
@@ -110,7 +110,7 @@ def total_lag(given: Json) -> Json:
 # ── Cron ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def cron_metadata(given: Json) -> Json:
+def answer_cron_metadata(given: Json) -> Json:
     try:
         cron_trigger.read_cron_trigger(given["metadata"])
     except InvalidCron:
@@ -118,13 +118,13 @@ def cron_metadata(given: Json) -> Json:
     return {"error": False}
 
 
-def cron_name(given: Json) -> Json:
+def answer_cron_name(given: Json) -> Json:
     return {"name": cron_trigger.read_cron_trigger(given["metadata"]).metric_name(given["trigger_index"])}
 
 
-def cron_activity(given: Json) -> Json:
+def answer_cron_activity(given: Json) -> Json:
     try:
-        found = cron_trigger.activity(cron_trigger.read_cron_trigger(given["metadata"]), given["now_unix_s"])
+        found = cron_trigger.cron_activity_at(cron_trigger.read_cron_trigger(given["metadata"]), given["now_unix_s"])
     except InvalidCron:
         return {"error": True}
     return {
@@ -145,7 +145,7 @@ def fallback_of(entry: Json | None) -> fallback.Fallback | None:
     return fallback.Fallback(entry["replicas"], entry["failure_threshold"], entry["behavior"])
 
 
-def fallen_back(given: Json) -> Json:
+def answer_fallback(given: Json) -> Json:
     modifiers, health = given["scaling_modifiers"], given["health"]
     composite = modifiers and fallback.Composite(modifiers["target"], modifiers["metric_type"] == "Value")
     found = fallback.answer_of_trigger(
@@ -167,7 +167,7 @@ def fallen_back(given: Json) -> Json:
     }
 
 
-def formula_helper(given: Json) -> Json:
+def answer_formula_helper(given: Json) -> Json:
     kind = given["kind"]
     if kind == "contains_ignoring_case":
         return {"found": formula.is_name_used(given["list"], given["element"])}
@@ -180,10 +180,10 @@ def formula_helper(given: Json) -> Json:
         except InvalidExpression:
             return {"error": True, "pairs": {}}
         return {"error": False, "pairs": pairs}
-    return computed(given)
+    return answer_formula(given)
 
 
-def computed(given: Json) -> Json:
+def answer_formula(given: Json) -> Json:
     nothing = {"compile_error": False, "error": False, "metric_milli": None}
     try:
         compiled = formula.compile_formula(given["formula"], given["triggers"])
@@ -200,7 +200,7 @@ def computed(given: Json) -> Json:
 # ── Executor, jobs ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def executed(given: Json) -> Json:
+def answer_poll_outcome(given: Json) -> Json:
     wanted = executor.Activation(
         min_replicas=given["min_replicas"] or 0,
         idle_replicas=given["idle_replicas"],
@@ -214,7 +214,7 @@ def executed(given: Json) -> Json:
         active=given["active"],
         failed=given["error"],
         replicas=given["current_replicas"],
-        created_ms=ms(given["created_s"]),
+        created_ms=ms_or_never(given["created_s"]),
         last_active_ms=None if given["last_active_s"] is None else given["last_active_s"] * 1000,
         autoscaler=condition and (condition["status"] == "true", condition["reason"]),
     )
@@ -229,7 +229,7 @@ def executed(given: Json) -> Json:
     }
 
 
-def jobs_created(given: Json) -> Json:
+def answer_jobs_wanted(given: Json) -> Json:
     strategy = jobs.JobStrategy(given["strategy"], given["queue_length_deduction"], given["running_job_percentage"])
     queue = jobs.Queue(given["max_scale"], given["scale_to"], given["running_jobs"], given["pending_jobs"])
     found = jobs.jobs_wanted(strategy, queue, given["min_replicas"], given["max_replicas"])

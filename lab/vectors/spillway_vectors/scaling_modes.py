@@ -29,8 +29,8 @@ from hpa.core.kubernetes.policy import (
 )
 from hpa.core.kubernetes.proposals import SeriesReading
 
-from .scaling import FOLDER, Json, cases, legacy_settings, rules_of
-from .scaling_decisions import decided
+from .scaling import FOLDER, Json, legacy_settings_of, read_cases, scaling_rules_of
+from .scaling_decisions import decision_and_writes
 
 ONE_EACH = Metric(EXTERNAL, "wanted", TargetValue(AVERAGE_VALUE, 1000))
 """A metric whose value asks for as many replicas."""
@@ -49,7 +49,7 @@ class Trace:
     due_ms: int | None = None
     wanted: int | None = None
 
-    def ask(self, now_ms: int) -> Evaluation:
+    def evaluate_at(self, now_ms: int) -> Evaluation:
         assert self.wanted is not None
         observed = ObservedMetrics(
             ScaleTargetSize(self.replicas, self.replicas), NO_PODS, (SeriesReading((self.wanted * 1000,)),)
@@ -59,21 +59,25 @@ class Trace:
         self.replicas = self.replicas if found.decision.replicas is None else found.decision.replicas
         return found
 
-    def step(self, now_ms: int, wanted: int) -> int:
+    def take_step(self, now_ms: int, wanted: int) -> int:
         while self.mode == EVENT and self.wanted is not None and self.due_ms is not None and self.due_ms < now_ms:
-            self.ask(self.due_ms)
+            self.evaluate_at(self.due_ms)
         self.wanted = wanted
-        self.ask(now_ms)
+        self.evaluate_at(now_ms)
         return self.replicas
 
 
-def sizes(given: Json, mode: str) -> list[int]:
+def sizes_of_trace(given: Json, mode: str) -> list[int]:
     """The size after each step of a trace."""
-    behavior = None if given["legacy"] else Behavior(rules_of(given["scale_up"]), rules_of(given["scale_down"]))
+    behavior = (
+        None
+        if given["legacy"]
+        else Behavior(scaling_rules_of(given["scale_up"]), scaling_rules_of(given["scale_down"]))
+    )
     policy = Autoscaler(given["max_replicas"], (ONE_EACH,), given["min_replicas"], behavior)
-    settings = replace(legacy_settings(given), tolerance=0.0, configurable_tolerance=False)
+    settings = replace(legacy_settings_of(given), tolerance=0.0, configurable_tolerance=False)
     trace = Trace(policy, settings, mode, given["initial_replicas"])
-    return [trace.step(step["at_s"] * 1000, step["desired_replicas"]) for step in given["steps"]]
+    return [trace.take_step(step["at_s"] * 1000, step["desired_replicas"]) for step in given["steps"]]
 
 
 @dataclass(frozen=True)
@@ -82,14 +86,14 @@ class Deviation:
 
     sequences: Sequence[Sequence[tuple[int, int]]]
 
-    def row(self, kind: str) -> str:
+    def table_row(self, kind: str) -> str:
         pairs = [pair for sequence in self.sequences for pair in sequence]
         same = sum(1 for controller, event in pairs if controller == event)
         replicas = sum(controller for controller, _ in pairs)
         more = sum(max(event - controller, 0) for controller, event in pairs)
         fewer = sum(max(controller - event, 0) for controller, event in pairs)
-        longest = max((length for sequence in self.sequences for length in runs(sequence)), default=0)
-        differing = sum(1 for sequence in self.sequences if any(runs(sequence)))
+        longest = max((length for sequence in self.sequences for length in lengths_of_differences(sequence)), default=0)
+        differing = sum(1 for sequence in self.sequences if any(lengths_of_differences(sequence)))
         cells = (
             kind,
             f"{len(self.sequences):,} ({differing:,})",
@@ -103,38 +107,42 @@ class Deviation:
         return "| " + " | ".join(cells) + " |"
 
 
-def runs(sequence: Sequence[tuple[int, int]]) -> list[int]:
+def lengths_of_differences(sequence: Sequence[tuple[int, int]]) -> list[int]:
     """How many steps each difference lasts."""
     return [len(list(pairs)) for differs, pairs in groupby(sequence, key=lambda pair: pair[0] != pair[1]) if differs]
 
 
-def traced(traces: Sequence[Json]) -> Deviation:
-    return Deviation([list(zip(sizes(given, CONTROLLER), sizes(given, EVENT), strict=True)) for given in traces])
+def deviation_on_traces(traces: Sequence[Json]) -> Deviation:
+    return Deviation(
+        [list(zip(sizes_of_trace(given, CONTROLLER), sizes_of_trace(given, EVENT), strict=True)) for given in traces]
+    )
 
 
-def whole_decisions(entries: Sequence[Json]) -> Deviation:
+def deviation_on_decisions(entries: Sequence[Json]) -> Deviation:
     """Each a sequence of one."""
-    return Deviation([[(_size(given, CONTROLLER), _size(given, EVENT))] for given in entries])
+    return Deviation([[(_decided_size(given, CONTROLLER), _decided_size(given, EVENT))] for given in entries])
 
 
-def _size(given: Json, mode: str) -> int:
-    decision, _ = decided(given, mode)
+def _decided_size(given: Json, mode: str) -> int:
+    decision, _ = decision_and_writes(given, mode)
     return decision.current if decision.replicas is None else decision.replicas
 
 
-def table() -> Iterator[str]:
+def table_rows() -> Iterator[str]:
     """The rows of docs/scaling.md."""
-    traces = [case["input"] for case in cases("hpa_normalization_traces.json.gz")]
+    traces = [case["input"] for case in read_cases("hpa_normalization_traces.json.gz")]
     names = ("hpa_controller.json", "hpa_controller_fuzz.json.gz")
     yield "| on | of them (differing) | sizes | the same | replicas | more | fewer | longest |"
     yield "|---|---|---|---|---|---|---|---|"
-    yield whole_decisions([case["input"] for name in names for case in cases(name)]).row("whole decisions")
-    yield traced([given for given in traces if given["legacy"]]).row("traces without `behavior`")
-    yield traced([given for given in traces if not given["legacy"]]).row("traces with `behavior`")
-    yield traced(traces).row("all traces")
+    yield deviation_on_decisions([case["input"] for name in names for case in read_cases(name)]).table_row(
+        "whole decisions"
+    )
+    yield deviation_on_traces([given for given in traces if given["legacy"]]).table_row("traces without `behavior`")
+    yield deviation_on_traces([given for given in traces if not given["legacy"]]).table_row("traces with `behavior`")
+    yield deviation_on_traces(traces).table_row("all traces")
 
 
 if __name__ == "__main__":
     if FOLDER is None:
         sys.exit("no ../shared/vectors/hpa beside the repository")
-    print("\n".join(table()))
+    print("\n".join(table_rows()))

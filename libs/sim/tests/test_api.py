@@ -196,7 +196,7 @@ async def test_versions_that_begin_again_leave_everything_else_as_it_is(client_o
         assert await later == []
 
 
-async def running_watch(client: Any, faults: Faults | None) -> list[Any]:
+async def events_of_broken_watch(client: Any, faults: Faults | None) -> list[Any]:
     """What a watch of pods still says when the fault begins."""
     _, listed = await client.ask("GET", PODS)
     watch = asyncio.ensure_future(client.events(PODS, resourceVersion=listed["metadata"]["resourceVersion"]))
@@ -219,7 +219,7 @@ async def test_running_watches_end_as_the_fault_says(client_of: Any) -> None:
     ]
     for faults, codes in rows:
         async with SimCluster("a") as cluster:
-            events = await running_watch(client_of(cluster), faults)
+            events = await events_of_broken_watch(client_of(cluster), faults)
             assert [one["object"]["code"] for one in events] == codes
 
 

@@ -14,11 +14,11 @@ pytestmark = pytest.mark.looptime
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 
-def pods_of(cluster: SimCluster) -> list[dict[str, Any]]:
+def active_pods_of(cluster: SimCluster) -> list[dict[str, Any]]:
     return [one for one in cluster.objects("pods") if is_active(one)]
 
 
-def deployed(cluster: SimCluster, name: str = "web") -> dict[str, Any]:
+def get_deployment(cluster: SimCluster, name: str = "web") -> dict[str, Any]:
     found = cluster.get_object("deployments", name, "default")
     assert found
     return found
@@ -29,9 +29,9 @@ async def test_a_deployment_becomes_ready_pods(client_of: Any) -> None:
         cluster.add_nodes([NodeSpec("n", 2)])
         await client_of(cluster).deploy(deployment("web", 3))
         await asyncio.sleep(1)
-        assert deployed(cluster)["status"]["unavailableReplicas"] == 3
+        assert get_deployment(cluster)["status"]["unavailableReplicas"] == 3
         await asyncio.sleep(5)
-        status = deployed(cluster)["status"]
+        status = get_deployment(cluster)["status"]
         counts = {key: status[key] for key in ("replicas", "readyReplicas", "updatedReplicas", "availableReplicas")}
         assert set(counts.values()) == {3}
         assert status["observedGeneration"] == 1
@@ -39,7 +39,7 @@ async def test_a_deployment_becomes_ready_pods(client_of: Any) -> None:
             "Available": "True",
             "Progressing": "True",
         }
-        one = pods_of(cluster)[0]
+        one = active_pods_of(cluster)[0]
         owner = one["metadata"]["ownerReferences"][0]
         assert (owner["kind"], owner["controller"]) == ("ReplicaSet", True)
         assert owner["name"] == f"web-{one['metadata']['labels']['pod-template-hash']}"
@@ -55,10 +55,10 @@ async def test_a_rolling_update_keeps_to_its_limits(client_of: Any) -> None:
         await client.patch(f"{DEPLOYMENTS}/web", {"spec": {"template": changed}})
         for _ in range(300):
             await asyncio.sleep(0.1)
-            assert len(pods_of(cluster)) <= 10
-            assert sum(1 for one in pods_of(cluster) if is_ready(one)) >= 6
+            assert len(active_pods_of(cluster)) <= 10
+            assert sum(1 for one in active_pods_of(cluster) if is_ready(one)) >= 6
         assert {one["spec"]["containers"][0]["image"] for one in cluster.objects("pods")} == {"app:2"}
-        status = deployed(cluster)["status"]
+        status = get_deployment(cluster)["status"]
         assert (status["replicas"], status["updatedReplicas"], status["observedGeneration"]) == (8, 8, 2)
 
 
@@ -72,9 +72,9 @@ async def test_recreate_stops_the_old_first(client_of: Any) -> None:
         await client.patch(f"{DEPLOYMENTS}/web", {"spec": {"template": changed}})
         await asyncio.sleep(4)
         assert len(cluster.objects("pods")) == 2
-        assert not pods_of(cluster)
+        assert not active_pods_of(cluster)
         await asyncio.sleep(4)
-        assert [one["spec"]["containers"][0]["image"] for one in pods_of(cluster)] == ["app:2"] * 2
+        assert [one["spec"]["containers"][0]["image"] for one in active_pods_of(cluster)] == ["app:2"] * 2
 
 
 async def test_scale_in_takes_pending_pods_first(client_of: Any) -> None:
@@ -86,7 +86,7 @@ async def test_scale_in_takes_pending_pods_first(client_of: Any) -> None:
         status, scale = await client.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": 2}})
         assert (status, scale["spec"]["replicas"]) == (200, 2)
         await asyncio.sleep(2)
-        assert [bool(one["spec"].get("nodeName")) for one in pods_of(cluster)] == [True, True]
+        assert [bool(one["spec"].get("nodeName")) for one in active_pods_of(cluster)] == [True, True]
 
 
 async def test_unschedulable_pods_say_why_and_are_tried_again(client_of: Any) -> None:
@@ -94,13 +94,13 @@ async def test_unschedulable_pods_say_why_and_are_tried_again(client_of: Any) ->
         cluster.add_nodes([NodeSpec("n", 2, cpu_millis=400), NodeSpec("g", 1, taints=(Taint("gpu", "only"),))])
         await client_of(cluster).deploy(deployment("web", 2, cpu="500m"))
         await asyncio.sleep(1)
-        refusal = pods_of(cluster)[0]["status"]["conditions"][0]
+        refusal = active_pods_of(cluster)[0]["status"]["conditions"][0]
         assert (refusal["type"], refusal["status"], refusal["reason"]) == ("PodScheduled", "False", "Unschedulable")
         expected = "0/3 nodes are available: 1 node(s) had untolerated taint {gpu: only}, 2 Insufficient cpu."
         assert refusal["message"] == expected
         cluster.untaint("g0", "gpu")
         await asyncio.sleep(2)
-        assert {one["spec"].get("nodeName") for one in pods_of(cluster)} == {"g0"}
+        assert {one["spec"].get("nodeName") for one in active_pods_of(cluster)} == {"g0"}
 
 
 async def test_the_bind_rate_and_delay_are_kept(client_of: Any) -> None:
@@ -109,10 +109,10 @@ async def test_the_bind_rate_and_delay_are_kept(client_of: Any) -> None:
         cluster.add_nodes([NodeSpec("n", 2)])
         await client_of(cluster).deploy(deployment("web", 50))
         await asyncio.sleep(3.05)
-        bound = sum(1 for one in pods_of(cluster) if one["spec"].get("nodeName"))
+        bound = sum(1 for one in active_pods_of(cluster) if one["spec"].get("nodeName"))
         assert 19 <= bound <= 22
         await asyncio.sleep(4)
-        assert all(is_ready(one) for one in pods_of(cluster))
+        assert all(is_ready(one) for one in active_pods_of(cluster))
 
 
 async def test_a_node_group_grows_after_its_lead_time_and_not_beyond_its_maximum(client_of: Any) -> None:
@@ -124,7 +124,7 @@ async def test_a_node_group_grows_after_its_lead_time_and_not_beyond_its_maximum
         await asyncio.sleep(300)
         zones = [one["metadata"]["labels"]["topology.kubernetes.io/zone"] for one in cluster.objects("nodes")]
         assert zones == ["x", "y", "x"]
-        assert sum(1 for one in pods_of(cluster) if is_ready(one)) == 6
+        assert sum(1 for one in active_pods_of(cluster) if is_ready(one)) == 6
 
 
 async def test_a_quota_stops_pods_and_the_deployment_says_so(client_of: Any) -> None:
@@ -135,8 +135,10 @@ async def test_a_quota_stops_pods_and_the_deployment_says_so(client_of: Any) -> 
         await client.ask("POST", "/api/v1/namespaces/default/resourcequotas", quota)
         await client.deploy(deployment("web", 3))
         await asyncio.sleep(2)
-        assert len(pods_of(cluster)) == 2
-        failure = next(one for one in deployed(cluster)["status"]["conditions"] if one["type"] == "ReplicaFailure")
+        assert len(active_pods_of(cluster)) == 2
+        failure = next(
+            one for one in get_deployment(cluster)["status"]["conditions"] if one["type"] == "ReplicaFailure"
+        )
         assert failure["message"].endswith("exceeded quota: team, requested: pods=1, used: pods=2, limited: pods=2")
         found = cluster.get_object("resourcequotas", "team", "default")
         assert found
@@ -144,8 +146,8 @@ async def test_a_quota_stops_pods_and_the_deployment_says_so(client_of: Any) -> 
         assert (await client.make_pod(pod("extra")))[0] == 403
         await client.patch("/api/v1/namespaces/default/resourcequotas/team", {"spec": {"hard": {"pods": "5"}}})
         await asyncio.sleep(2)
-        assert len(pods_of(cluster)) == 3
-        assert all(one["type"] != "ReplicaFailure" for one in deployed(cluster)["status"]["conditions"])
+        assert len(active_pods_of(cluster)) == 3
+        assert all(one["type"] != "ReplicaFailure" for one in get_deployment(cluster)["status"]["conditions"])
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])
@@ -195,7 +197,7 @@ async def test_pods_leave_lost_and_no_execute_nodes(client_of: Any) -> None:
         cluster.remove_node("n0")
         cluster.taint("n1", Taint("broken", "", "NoExecute"))
         await asyncio.sleep(2)
-        assert [one["spec"]["nodeName"] for one in pods_of(cluster)] == ["n2"] * 6
+        assert [one["spec"]["nodeName"] for one in active_pods_of(cluster)] == ["n2"] * 6
 
 
 async def test_a_bound_pod_without_room_is_refused_by_the_kubelet(client_of: Any) -> None:
@@ -271,23 +273,23 @@ async def test_a_node_whose_lease_ends_takes_no_pod_until_somebody_says_that_it_
         await asyncio.sleep(30)
         await client.patch(f"{leases}/v", {"spec": {"renewTime": "2020-01-01T00:00:30Z"}})
         await asyncio.sleep(39)
-        assert readiness(cluster) == ("True", [])
+        assert readiness_and_taints(cluster) == ("True", [])
         await asyncio.sleep(2)
-        assert readiness(cluster) == ("Unknown", ["node.kubernetes.io/unreachable"])
+        assert readiness_and_taints(cluster) == ("Unknown", ["node.kubernetes.io/unreachable"])
         await client.make_pod(pod("while"))
         await asyncio.sleep(5)
-        assert [one["spec"].get("nodeName", "") for one in pods_of(cluster)] == ["v", ""]
+        assert [one["spec"].get("nodeName", "") for one in active_pods_of(cluster)] == ["v", ""]
         await client.patch(f"{leases}/v", {"spec": {"renewTime": "2020-01-01T00:01:30Z"}})
         await client.patch("/api/v1/nodes/v/status", ready)
         await asyncio.sleep(5)
-        assert readiness(cluster) == ("True", [])
-        assert [one["spec"].get("nodeName", "") for one in pods_of(cluster)] == ["v", "v"]
+        assert readiness_and_taints(cluster) == ("True", [])
+        assert [one["spec"].get("nodeName", "") for one in active_pods_of(cluster)] == ["v", "v"]
         await client.ask("DELETE", f"{leases}/v")
         await asyncio.sleep(1000)
-        assert readiness(cluster) == ("True", []), "a node without a Lease is believed"
+        assert readiness_and_taints(cluster) == ("True", []), "a node without a Lease is believed"
 
 
-def readiness(cluster: SimCluster) -> tuple[str, list[str]]:
+def readiness_and_taints(cluster: SimCluster) -> tuple[str, list[str]]:
     node = cluster.get_object("nodes", "v")
     assert node
     (ready,) = node["status"]["conditions"]
@@ -325,7 +327,7 @@ async def test_a_loaded_cluster_is_at_rest_and_consistent() -> None:
         assert free == 10 * 32_000 - 200 * 500
         cluster.remove_node("n0")
         await asyncio.sleep(5)
-        assert sum(1 for one in pods_of(cluster) if is_ready(one)) == 200
+        assert sum(1 for one in active_pods_of(cluster) if is_ready(one)) == 200
 
 
 async def test_the_same_seed_gives_the_same_cluster(client_of: Any) -> None:
@@ -335,5 +337,5 @@ async def test_the_same_seed_gives_the_same_cluster(client_of: Any) -> None:
             cluster.add_nodes([NodeSpec("n", 5)])
             await client_of(cluster).deploy(deployment("web", 20))
             await asyncio.sleep(5)
-            found.append([(one["metadata"]["name"], one["spec"]["nodeName"]) for one in pods_of(cluster)])
+            found.append([(one["metadata"]["name"], one["spec"]["nodeName"]) for one in active_pods_of(cluster)])
     assert found[0] == found[1]

@@ -145,7 +145,9 @@ def test_a_resize_in_mid_rollout_is_shared() -> None:
     assert resized_replicas_by_name(Limits(0, 0, 0), new, [old]) == {"new": 0, "old": 0}
 
 
-def existing(name: str, node: str = "", phase: str = "Pending", ready: str = "", created: str = "1") -> dict[str, Any]:
+def existing_pod(
+    name: str, node: str = "", phase: str = "Pending", ready: str = "", created: str = "1"
+) -> dict[str, Any]:
     conditions = [{"type": "Ready", "status": "True", "lastTransitionTime": ready}] if ready else []
     spec = {"nodeName": node} if node else {}
     return {"metadata": {"name": name, "creationTimestamp": created}, "spec": spec,
@@ -154,12 +156,12 @@ def existing(name: str, node: str = "", phase: str = "Pending", ready: str = "",
 
 def test_scale_in_takes_what_is_worth_least() -> None:
     pods = [
-        existing("alone", "n2", "Running", "3"),
-        existing("crowded-old", "n1", "Running", "1"),
-        existing("crowded-new", "n1", "Running", "2"),
-        existing("not-ready", "n1", "Running"),
-        existing("starting", "n3"),
-        existing("unscheduled"),
+        existing_pod("alone", "n2", "Running", "3"),
+        existing_pod("crowded-old", "n1", "Running", "1"),
+        existing_pod("crowded-new", "n1", "Running", "2"),
+        existing_pod("not-ready", "n1", "Running"),
+        existing_pod("starting", "n3"),
+        existing_pod("unscheduled"),
     ]
     order = [pod["metadata"]["name"] for pod in scale_in_victims(pods, 6)]
     assert order == ["unscheduled", "starting", "not-ready", "crowded-new", "crowded-old", "alone"]

@@ -19,7 +19,7 @@ BEARER = {"Authorization": "Bearer secret"}
 PATIENCE_SECONDS = 60
 
 
-async def started(cluster: SimCluster) -> SimServer:
+async def start_server(cluster: SimCluster) -> SimServer:
     server = SimServer(cluster, "secret")
     await server.start()
     return server
@@ -27,7 +27,7 @@ async def started(cluster: SimCluster) -> SimServer:
 
 async def test_watches_stream_and_strangers_are_refused() -> None:
     async with SimCluster("a", Settings(start_delay_seconds=0)) as cluster, aiohttp.ClientSession() as session:
-        server = await started(cluster)
+        server = await start_server(cluster)
         cluster.add_nodes([NodeSpec("n")])
         async with session.get(f"{server.url}/api/v1/nodes") as refused:
             assert (refused.status, (await refused.json())["reason"]) == (401, "Unauthorized")
@@ -45,7 +45,7 @@ async def test_watches_stream_and_strangers_are_refused() -> None:
 
 async def test_faults_and_nodes_are_set_from_outside() -> None:
     async with SimCluster("a") as cluster, aiohttp.ClientSession(headers=BEARER) as session:
-        server = await started(cluster)
+        server = await start_server(cluster)
         async with session.post(f"{server.url}/sim/nodes", json=[{"name_prefix": "n", "count": 2}]) as added:
             assert await added.json() == ["n0", "n1"]
         async with session.post(f"{server.url}/sim/faults", json={"typo": True}) as refused:

@@ -21,24 +21,26 @@ VOLUME = {"volumes": [{"name": "v", "secret": {"secretName": "key"}}]}
 INIT = {"initContainers": [{"name": "before", "image": "app:1", **FROM_CONFIG}]}
 
 
-def of(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
+def pod_spec_with(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
     """A pod spec with one container of these fields."""
     return {"containers": [{"name": "main", "image": "app:1", **container}], **spec}
 
 
 NEEDS: dict[str, tuple[dict[str, Any], list[Needed]]] = {
-    "nothing": (of({}), []),
-    "all of a Secret": (of(FROM_SECRET), [Needed("secrets", "key", container="main")]),
-    "all of a ConfigMap": (of(FROM_CONFIG), [Needed("configmaps", "key", container="main")]),
-    "a key": (of(ONE_OF_SECRET), [Needed("secrets", "key", "a", "main")]),
-    "a value": (of({"env": [{"name": "A", "value": "1"}]}), []),
-    "an optional one": (of({"envFrom": [{"secretRef": {"name": "key", "optional": True}}]}), []),
-    "a volume": (of({}, **VOLUME), [Needed("secrets", "key")]),
+    "nothing": (pod_spec_with({}), []),
+    "all of a Secret": (pod_spec_with(FROM_SECRET), [Needed("secrets", "key", container="main")]),
+    "all of a ConfigMap": (pod_spec_with(FROM_CONFIG), [Needed("configmaps", "key", container="main")]),
+    "a key": (pod_spec_with(ONE_OF_SECRET), [Needed("secrets", "key", "a", "main")]),
+    "a value": (pod_spec_with({"env": [{"name": "A", "value": "1"}]}), []),
+    "an optional one": (pod_spec_with({"envFrom": [{"secretRef": {"name": "key", "optional": True}}]}), []),
+    "a volume": (pod_spec_with({}, **VOLUME), [Needed("secrets", "key")]),
     "a projected volume": (
-        of({}, volumes=[{"name": "v", "projected": {"sources": [{"configMap": {"name": "key"}}, {"secret": {}}]}}]),
+        pod_spec_with(
+            {}, volumes=[{"name": "v", "projected": {"sources": [{"configMap": {"name": "key"}}, {"secret": {}}]}}]
+        ),
         [Needed("configmaps", "key")],
     ),
-    "before the others": (of({}, **INIT), [Needed("configmaps", "key", container="before")]),
+    "before the others": (pod_spec_with({}, **INIT), [Needed("configmaps", "key", container="before")]),
 }
 
 
@@ -47,13 +49,13 @@ def test_what_a_pod_needs(spec: dict[str, Any], needed: list[Needed]) -> None:
     assert list(config_needed_by_pod(spec)) == needed
 
 
-def named(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
+def pod_with_container(container: dict[str, Any], **spec: Any) -> dict[str, Any]:
     made = pod("web", **spec)
     made["spec"]["containers"][0] |= container
     return made
 
 
-def waits(found: dict[str, Any], field: str = "containerStatuses") -> tuple[str, str, str]:
+def phase_and_waiting_state(found: dict[str, Any], field: str = "containerStatuses") -> tuple[str, str, str]:
     """The pod's phase, and what its first container waits for."""
     waiting = found["status"][field][0]["state"]["waiting"]
     return found["status"]["phase"], waiting["reason"], waiting.get("message", "")
@@ -61,11 +63,19 @@ def waits(found: dict[str, Any], field: str = "containerStatuses") -> tuple[str,
 
 ERROR = "CreateContainerConfigError"
 WAITS: dict[str, tuple[dict[str, Any], str, tuple[str, str, str]]] = {
-    "a Secret": (named(FROM_SECRET), "containerStatuses", ("Pending", ERROR, 'secret "key" not found')),
-    "a ConfigMap": (named(FROM_CONFIG), "containerStatuses", ("Pending", ERROR, 'configmap "key" not found')),
-    "a volume": (named({}, **VOLUME), "containerStatuses", ("Pending", "ContainerCreating", "")),
-    "an init container": (named({}, **INIT), "containerStatuses", ("Pending", "PodInitializing", "")),
-    "the init container": (named({}, **INIT), "initContainerStatuses", ("Pending", ERROR, 'configmap "key" not found')),
+    "a Secret": (pod_with_container(FROM_SECRET), "containerStatuses", ("Pending", ERROR, 'secret "key" not found')),
+    "a ConfigMap": (
+        pod_with_container(FROM_CONFIG),
+        "containerStatuses",
+        ("Pending", ERROR, 'configmap "key" not found'),
+    ),
+    "a volume": (pod_with_container({}, **VOLUME), "containerStatuses", ("Pending", "ContainerCreating", "")),
+    "an init container": (pod_with_container({}, **INIT), "containerStatuses", ("Pending", "PodInitializing", "")),
+    "the init container": (
+        pod_with_container({}, **INIT),
+        "initContainerStatuses",
+        ("Pending", ERROR, 'configmap "key" not found'),
+    ),
 }
 
 
@@ -80,7 +90,7 @@ async def test_who_lacks_something_waits_on_its_node_until_it_is_there(
         await asyncio.sleep(60)
         found = cluster.get_object("pods", "web", "default")
         assert found is not None
-        assert waits(found, field) == expected
+        assert phase_and_waiting_state(found, field) == expected
         assert found["spec"]["nodeName"]
         assert not is_ready(found)
         for path in (CONFIGS, SECRETS):
@@ -96,11 +106,11 @@ async def test_a_key_that_is_not_in_it_is_waited_for_too(client_of: Any) -> None
         cluster.add_nodes([NodeSpec("n", 1)])
         client = client_of(cluster)
         await client.ask("POST", SECRETS, {"metadata": {"name": "key"}, "data": {"b": ""}})
-        await client.make_pod(named(ONE_OF_SECRET))
+        await client.make_pod(pod_with_container(ONE_OF_SECRET))
         await asyncio.sleep(60)
         found = cluster.get_object("pods", "web", "default")
         assert found is not None
-        assert waits(found) == ("Pending", ERROR, "couldn't find key a in Secret default/key")
+        assert phase_and_waiting_state(found) == ("Pending", ERROR, "couldn't find key a in Secret default/key")
         await client.patch(f"{SECRETS}/key", {"data": {"a": ""}})
         await asyncio.sleep(1)
         found = cluster.get_object("pods", "web", "default")

@@ -28,18 +28,18 @@ def taint(key: str, value: str, effect: str = "NoSchedule") -> dict[str, str]:
     return {"key": key, "value": value, "effect": effect}
 
 
-def node_affinity(operator: str, values: list[str], key: str = "disk") -> dict[str, Any]:
+def affinity_to_nodes(operator: str, values: list[str], key: str = "disk") -> dict[str, Any]:
     expression = {"key": key, "operator": operator, "values": values}
     terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
-def pod_affinity(kind: str, app: str, topology: str) -> dict[str, Any]:
+def affinity_to_pods(kind: str, app: str, topology: str) -> dict[str, Any]:
     term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": topology}
     return {kind: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def spread(topology: str, skew: int = 1, **more: Any) -> list[dict[str, Any]]:
+def spread_constraints(topology: str, skew: int = 1, **more: Any) -> list[dict[str, Any]]:
     selector = {"matchLabels": {"app": "web"}}
     rule = {"topologyKey": topology, "maxSkew": skew, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}
     return [{**rule, **more}]
@@ -75,32 +75,37 @@ TABLE: list[tuple[str, list[dict[str, Any]], dict[str, Any], str]] = [
     ("cordoned", [node("a", unschedulable=True)], {}, "0/1 nodes are available: 1 node(s) were unschedulable."),
     ("node selector", [node("a"), node("b", labels={"disk": "ssd"})], {"nodeSelector": {"disk": "ssd"}}, "b"),
     ("selector misses", [node("a")], {"nodeSelector": {"x": "y"}}, f"0/1 nodes are available: 1 {PLUGS}."),
-    ("In", [node("a"), node("b", labels={"disk": "ssd"})], {"affinity": node_affinity("In", ["ssd"])}, "b"),
-    ("NotIn", [node("a", labels={"disk": "hdd"}), node("b")], {"affinity": node_affinity("NotIn", ["hdd"])}, "b"),
-    ("Exists", [node("a"), node("b", labels={"disk": ""})], {"affinity": node_affinity("Exists", [])}, "b"),
-    ("DoesNotExist", [node("a", labels={"disk": ""}), node("b")], {"affinity": node_affinity("DoesNotExist", [])}, "b"),
+    ("In", [node("a"), node("b", labels={"disk": "ssd"})], {"affinity": affinity_to_nodes("In", ["ssd"])}, "b"),
+    ("NotIn", [node("a", labels={"disk": "hdd"}), node("b")], {"affinity": affinity_to_nodes("NotIn", ["hdd"])}, "b"),
+    ("Exists", [node("a"), node("b", labels={"disk": ""})], {"affinity": affinity_to_nodes("Exists", [])}, "b"),
+    (
+        "DoesNotExist",
+        [node("a", labels={"disk": ""}), node("b")],
+        {"affinity": affinity_to_nodes("DoesNotExist", [])},
+        "b",
+    ),
     (
         "Gt",
         [node("a", labels={"disk": "5"}), node("b", labels={"disk": "6"})],
-        {"affinity": node_affinity("Gt", ["5"])},
+        {"affinity": affinity_to_nodes("Gt", ["5"])},
         "b",
     ),
     (
         "Lt",
         [node("a", labels={"disk": "5"}), node("b", labels={"disk": "4"})],
-        {"affinity": node_affinity("Lt", ["5"])},
+        {"affinity": affinity_to_nodes("Lt", ["5"])},
         "b",
     ),
     (
         "affinity to nobody",
         [node("a")],
-        {"affinity": pod_affinity("podAffinity", "db", HOST)},
+        {"affinity": affinity_to_pods("podAffinity", "db", HOST)},
         "0/1 nodes are available: 1 node(s) didn't match pod affinity rules.",
     ),
     (
         "spread without label",
         [node("a")],
-        {"topologySpreadConstraints": spread(ZONE)},
+        {"topologySpreadConstraints": spread_constraints(ZONE)},
         "0/1 nodes are available: 1 node(s) didn't match pod topology spread constraints (missing required label).",
     ),
 ]
@@ -114,7 +119,7 @@ def test_one_pod_goes_where_kubernetes_would_put_it(
     fields = {key: value for key, value in spec.items() if key not in ("cpu", "containers")}
     manifest = pod("p", cpu=cpu, **fields)
     manifest["spec"]["containers"] = spec.get("containers", manifest["spec"]["containers"])
-    assert place(nodes, [manifest])[0] == expected
+    assert place_pods(nodes, [manifest])[0] == expected
 
 
 SEVERAL: list[tuple[str, list[dict[str, Any]], dict[str, Any], list[str]]] = [
@@ -123,37 +128,37 @@ SEVERAL: list[tuple[str, list[dict[str, Any]], dict[str, Any], list[str]]] = [
     (
         "anti-affinity by host",
         [node("a"), node("b")],
-        {"affinity": pod_affinity("podAntiAffinity", "web", HOST)},
+        {"affinity": affinity_to_pods("podAntiAffinity", "web", HOST)},
         ["a", "b", "-"],
     ),
     (
         "anti-affinity by zone",
         [node("a", zone="1"), node("b", zone="1"), node("c", zone="2")],
-        {"affinity": pod_affinity("podAntiAffinity", "web", ZONE)},
+        {"affinity": affinity_to_pods("podAntiAffinity", "web", ZONE)},
         ["a", "c", "-"],
     ),
     (
         "affinity to itself stays in the first zone",
         [node("a", zone="1", cpu="200m"), node("b", zone="2", cpu="300m")],
-        {"affinity": pod_affinity("podAffinity", "web", ZONE)},
+        {"affinity": affinity_to_pods("podAffinity", "web", ZONE)},
         ["b", "b", "b", "-"],
     ),
     (
         "zone spread waits for the full zone",
         [node("a", zone="1", cpu="100m"), node("b", zone="2")],
-        {"topologySpreadConstraints": spread(ZONE)},
+        {"topologySpreadConstraints": spread_constraints(ZONE)},
         ["b", "a", "b", "-"],
     ),
     (
         "host spread with skew 2",
         [node("a", cpu="100m"), node("b")],
-        {"topologySpreadConstraints": spread(HOST, 2)},
+        {"topologySpreadConstraints": spread_constraints(HOST, 2)},
         ["b", "b", "a", "b", "-"],
     ),
     (
         "too few domains count as an empty one",
         [node("a", zone="1")],
-        {"topologySpreadConstraints": spread(ZONE, 1, minDomains=2)},
+        {"topologySpreadConstraints": spread_constraints(ZONE, 1, minDomains=2)},
         ["a", "-"],
     ),
 ]
@@ -163,17 +168,17 @@ SEVERAL: list[tuple[str, list[dict[str, Any]], dict[str, Any], list[str]]] = [
 def test_each_pod_sees_the_ones_before(nodes: list[dict[str, Any]], spec: dict[str, Any], expected: list[str]) -> None:
     manifest = pod("p", labels={"app": "web"})
     manifest["spec"] |= spec
-    found = place(nodes, [manifest] * len(expected))
+    found = place_pods(nodes, [manifest] * len(expected))
     assert ["-" if name.startswith("0/") else name for name in found] == expected
 
 
 def test_a_pod_that_refuses_others_keeps_them_away() -> None:
-    jealous = pod("p", labels={"app": "db"}, affinity=pod_affinity("podAntiAffinity", "web", HOST))
-    found = place([node("a")], [jealous, pod("q", labels={"app": "web"})])
+    jealous = pod("p", labels={"app": "db"}, affinity=affinity_to_pods("podAntiAffinity", "web", HOST))
+    found = place_pods([node("a")], [jealous, pod("q", labels={"app": "web"})])
     assert found[1] == "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
 
 
-def place(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> list[str]:
+def place_pods(nodes: list[dict[str, Any]], pods: list[dict[str, Any]]) -> list[str]:
     """Node names, or why nowhere."""
     table, book = NodeTable(), ShapeBook()
     for one in nodes:
@@ -208,8 +213,8 @@ def test_no_node_is_over_committed_and_the_views_stay_true(
     scheduler = Scheduler(table, random.Random(1).randrange if chosen_at_random else None)
     kinds = [
         pod("a", cpu="700m"),
-        pod("b", cpu="300m", labels={"app": "web"}, topologySpreadConstraints=spread(ZONE)),
-        pod("c", cpu="100m", labels={"app": "web"}, affinity=pod_affinity("podAntiAffinity", "web", HOST)),
+        pod("b", cpu="300m", labels={"app": "web"}, topologySpreadConstraints=spread_constraints(ZONE)),
+        pod("c", cpu="100m", labels={"app": "web"}, affinity=affinity_to_pods("podAntiAffinity", "web", HOST)),
         pod("d", cpu="200m", labels={"app": "web"}),
         pod("e", cpu="200m", labels={"app": "other"}),
     ]
@@ -245,7 +250,7 @@ def test_shapes_that_differ_in_labels_alone_share_a_view_while_no_pod_refuses_ot
     table.put_node(node("a"))
     scheduler = Scheduler(table)
     web, api = (book.shape_of(pod("p", labels={"app": app})) for app in ("web", "api"))
-    jealous = book.shape_of(pod("q", labels={"app": "db"}, affinity=pod_affinity("podAntiAffinity", "web", HOST)))
+    jealous = book.shape_of(pod("q", labels={"app": "db"}, affinity=affinity_to_pods("podAntiAffinity", "web", HOST)))
     assert scheduler.view_of(web) is scheduler.view_of(api)
     table.add_pod("a", jealous)
     assert (scheduler.view_of(web).choose_node(), scheduler.view_of(api).choose_node()) == (None, "a")
@@ -258,7 +263,7 @@ def volume(terms: list[dict[str, Any]] | None = None, **labels: str) -> dict[str
     return {"metadata": {"name": "pv", "labels": labels}, "spec": affinity}
 
 
-def claim(annotations: dict[str, str], **metadata: str) -> dict[str, Any]:
+def volume_claim(annotations: dict[str, str], **metadata: str) -> dict[str, Any]:
     named = {"name": "data", "namespace": "default", "annotations": annotations, **metadata}
     return {"metadata": named, "spec": {"volumeName": "pv"}}
 
@@ -268,23 +273,23 @@ ELSEWHERE = "0/2 nodes are available: 2 {}."
 IN_ZONE = {"matchExpressions": [{"key": ZONE, "operator": "In", "values": ["z2"]}]}
 VOLUMES = {
     "no claim": (None, volume(), ELSEWHERE.format('persistentvolumeclaim "data" not found')),
-    "not bound": (claim({}), volume(), "a"),
-    "bound, no limit": (claim(BOUND), volume(), "a"),
-    "by node affinity": (claim(BOUND), volume([IN_ZONE]), "b"),
-    "by its zone": (claim(BOUND), volume(None, **{ZONE: "z2"}), "b"),
-    "by its zone of old": (claim(BOUND), volume(None, **{"failure-domain.beta.kubernetes.io/zone": "z2"}), "b"),
+    "not bound": (volume_claim({}), volume(), "a"),
+    "bound, no limit": (volume_claim(BOUND), volume(), "a"),
+    "by node affinity": (volume_claim(BOUND), volume([IN_ZONE]), "b"),
+    "by its zone": (volume_claim(BOUND), volume(None, **{ZONE: "z2"}), "b"),
+    "by its zone of old": (volume_claim(BOUND), volume(None, **{"failure-domain.beta.kubernetes.io/zone": "z2"}), "b"),
     "in a zone that is not here": (
-        claim(BOUND),
+        volume_claim(BOUND),
         volume(None, **{ZONE: "z3"}),
         ELSEWHERE.format("node(s) had no available volume zone"),
     ),
     "going": (
-        claim(BOUND, deletionTimestamp="2026-01-01T00:00:00Z"),
+        volume_claim(BOUND, deletionTimestamp="2026-01-01T00:00:00Z"),
         volume(),
         ELSEWHERE.format('persistentvolumeclaim "data" is being deleted'),
     ),
     "its volume gone": (
-        claim(BOUND),
+        volume_claim(BOUND),
         None,
         ELSEWHERE.format("node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
     ),

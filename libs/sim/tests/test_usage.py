@@ -14,7 +14,7 @@ METRICS = "/apis/metrics.k8s.io/v1beta1"
 SAMPLES = f"{METRICS}/namespaces/default/pods"
 
 
-def used(answer: dict[str, Any]) -> dict[str, list[dict[str, str]]]:
+def usage_by_pod(answer: dict[str, Any]) -> dict[str, list[dict[str, str]]]:
     """Usage by container, by pod."""
     return {one["metadata"]["name"]: [container["usage"] for container in one["containers"]] for one in answer["items"]}
 
@@ -26,11 +26,11 @@ async def test_a_load_is_shared_by_the_ready_pods(client_of: Any) -> None:
         await client.deploy(deployment("web", 3))
         cluster.set_load("default", "web", {"cpu": 900, "memory": 3 << 20})
         await asyncio.sleep(0.1)
-        assert used((await client.ask("GET", SAMPLES))[1]) == {}
+        assert usage_by_pod((await client.ask("GET", SAMPLES))[1]) == {}
         await asyncio.sleep(5)
         status, answer = await client.ask("GET", SAMPLES)
         assert (status, answer["kind"], answer["apiVersion"]) == (200, "PodMetricsList", "metrics.k8s.io/v1beta1")
-        assert list(used(answer).values()) == [[{"cpu": "300m", "memory": str(1 << 20)}]] * 3
+        assert list(usage_by_pod(answer).values()) == [[{"cpu": "300m", "memory": str(1 << 20)}]] * 3
         assert answer["items"][0]["window"] == "15s"
         assert answer["items"][0]["timestamp"].endswith("Z")
 
@@ -42,11 +42,11 @@ async def test_a_pod_can_be_set_apart_and_asked_for_alone(client_of: Any) -> Non
         await client.ask("POST", "/apis/apps/v1/namespaces/default/statefulsets", statefulset("db", 2))
         await asyncio.sleep(10)
         cluster.set_pod_usage("default", "db-1", {"cpu": 2000})
-        assert used((await client.ask("GET", f"{METRICS}/pods"))[1]) == {"db-1": [{"cpu": "2"}]}
+        assert usage_by_pod((await client.ask("GET", f"{METRICS}/pods"))[1]) == {"db-1": [{"cpu": "2"}]}
         assert (await client.ask("GET", f"{SAMPLES}/db-1"))[1]["containers"][0]["name"] == "main"
         assert (await client.ask("GET", f"{SAMPLES}/db-0"))[0] == 404
         cluster.set_pod_usage("default", "db-1", None)
-        assert used((await client.ask("GET", SAMPLES))[1]) == {}
+        assert usage_by_pod((await client.ask("GET", SAMPLES))[1]) == {}
 
 
 async def test_a_pod_of_which_nothing_was_set_uses_the_share_of_its_requests_that_settings_say(client_of: Any) -> None:
@@ -59,7 +59,7 @@ async def test_a_pod_of_which_nothing_was_set_uses_the_share_of_its_requests_tha
             await client.deploy(manifest)
         cluster.set_load("default", "busy", {"cpu": 700})
         await asyncio.sleep(5)
-        found = {pod.split("-")[0]: usage for pod, usage in used((await client.ask("GET", SAMPLES))[1]).items()}
+        found = {pod.split("-")[0]: usage for pod, usage in usage_by_pod((await client.ask("GET", SAMPLES))[1]).items()}
         assert found == {"web": [{"cpu": "100m", "memory": str(2 << 20)}], "busy": [{"cpu": "700m"}]}
 
 
@@ -72,7 +72,7 @@ async def test_containers_share_what_their_pod_uses(client_of: Any) -> None:
         await client.deploy(manifest)
         cluster.set_load("default", "web", {"cpu": 101})
         await asyncio.sleep(5)
-        assert list(used((await client.ask("GET", SAMPLES))[1]).values()) == [[{"cpu": "50m"}, {"cpu": "51m"}]]
+        assert list(usage_by_pod((await client.ask("GET", SAMPLES))[1]).values()) == [[{"cpu": "50m"}, {"cpu": "51m"}]]
 
 
 @pytest.mark.parametrize(

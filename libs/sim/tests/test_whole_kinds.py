@@ -15,11 +15,11 @@ STATEFULSETS = "/apis/apps/v1/namespaces/default/statefulsets"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 
 
-def names(cluster: SimCluster) -> list[str]:
+def active_pod_names(cluster: SimCluster) -> list[str]:
     return sorted(one["metadata"]["name"] for one in cluster.objects("pods") if is_active(one))
 
 
-def status(cluster: SimCluster, plural: str, name: str) -> dict[str, Any]:
+def status_of_object(cluster: SimCluster, plural: str, name: str) -> dict[str, Any]:
     found = cluster.get_object(plural, name, "default")
     assert found
     return dict(found["status"])
@@ -31,10 +31,10 @@ async def test_a_statefulset_makes_its_pods_in_order_or_at_once(client_of: Any, 
         cluster.add_nodes([NodeSpec("n", 2)])
         await client_of(cluster).ask("POST", STATEFULSETS, statefulset("db", 3, podManagementPolicy=policy))
         await asyncio.sleep(1)
-        assert names(cluster) == ["db-0", "db-1", "db-2"][:after_start]
+        assert active_pod_names(cluster) == ["db-0", "db-1", "db-2"][:after_start]
         await asyncio.sleep(20)
-        assert names(cluster) == ["db-0", "db-1", "db-2"]
-        found = status(cluster, "statefulsets", "db")
+        assert active_pod_names(cluster) == ["db-0", "db-1", "db-2"]
+        found = status_of_object(cluster, "statefulsets", "db")
         fields = ("replicas", "readyReplicas", "updatedReplicas", "availableReplicas", "currentReplicas")
         assert {found[field] for field in fields} == {3}
         assert found["observedGeneration"] == 1
@@ -50,7 +50,7 @@ async def test_fewer_replicas_take_the_highest_ordinals(client_of: Any) -> None:
         code, _ = await client.patch(f"{STATEFULSETS}/db", {"spec": {"replicas": 2}})
         assert code == 200
         await asyncio.sleep(5)
-        assert names(cluster) == ["db-0", "db-1"]
+        assert active_pod_names(cluster) == ["db-0", "db-1"]
 
 
 async def test_an_update_goes_from_the_highest_ordinal_down_one_by_one(client_of: Any) -> None:
@@ -71,7 +71,7 @@ async def test_an_update_goes_from_the_highest_ordinal_down_one_by_one(client_of
                 if image == "app:2" and name not in seen:
                     seen.append(name)
         assert seen == ["db-2", "db-1", "db-0"]
-        found = status(cluster, "statefulsets", "db")
+        found = status_of_object(cluster, "statefulsets", "db")
         assert (found["updatedReplicas"], found["currentRevision"]) == (3, found["updateRevision"])
 
 
@@ -90,11 +90,11 @@ async def test_deleting_the_owner_deletes_its_pods(client_of: Any) -> None:
         await client.ask("POST", STATEFULSETS, statefulset("db", 2))
         await client.ask("POST", JOBS, job("sum", 2))
         await asyncio.sleep(5)
-        assert len(names(cluster)) == 4
+        assert len(active_pod_names(cluster)) == 4
         await client.ask("DELETE", f"{STATEFULSETS}/db")
         await client.ask("DELETE", f"{JOBS}/sum")
         await asyncio.sleep(5)
-        assert names(cluster) == []
+        assert active_pod_names(cluster) == []
 
 
 async def test_a_job_runs_so_many_at_a_time_until_enough_succeeded(client_of: Any) -> None:
@@ -104,9 +104,9 @@ async def test_a_job_runs_so_many_at_a_time_until_enough_succeeded(client_of: An
         actives = set()
         for _ in range(300):
             await asyncio.sleep(0.2)
-            actives.add(len(names(cluster)))
+            actives.add(len(active_pod_names(cluster)))
         assert max(actives) == 2
-        found = status(cluster, "jobs", "sum")
+        found = status_of_object(cluster, "jobs", "sum")
         assert (found["succeeded"], found["ready"], "active" in found) == (5, 0, False)
         assert [(one["type"], one["status"]) for one in found["conditions"]] == [("Complete", "True")]
         assert len(cluster.objects("pods")) == 5
@@ -119,9 +119,9 @@ async def test_a_job_that_fails_too_often_ends(client_of: Any) -> None:
         manifest["spec"]["template"]["metadata"]["annotations"]["sim/ends-as"] = "Failed"
         await client_of(cluster).ask("POST", JOBS, manifest)
         await asyncio.sleep(30)
-        found = status(cluster, "jobs", "sum")
+        found = status_of_object(cluster, "jobs", "sum")
         assert (found["failed"], [one["type"] for one in found["conditions"]]) == (3, ["Failed"])
-        assert names(cluster) == []
+        assert active_pod_names(cluster) == []
 
 
 async def test_a_suspended_job_has_no_pods_until_it_is_resumed(client_of: Any) -> None:
@@ -130,11 +130,14 @@ async def test_a_suspended_job_has_no_pods_until_it_is_resumed(client_of: Any) -
         client = client_of(cluster)
         await client.ask("POST", JOBS, job("sum", 2, suspend=True))
         await asyncio.sleep(2)
-        assert (names(cluster), status(cluster, "jobs", "sum")["conditions"][0]["type"]) == ([], "Suspended")
+        assert (active_pod_names(cluster), status_of_object(cluster, "jobs", "sum")["conditions"][0]["type"]) == (
+            [],
+            "Suspended",
+        )
         await client.patch(f"{JOBS}/sum", {"spec": {"suspend": False}})
         await asyncio.sleep(2)
-        assert len(names(cluster)) == 2
-        assert "conditions" not in status(cluster, "jobs", "sum")
+        assert len(active_pod_names(cluster)) == 2
+        assert "conditions" not in status_of_object(cluster, "jobs", "sum")
 
 
 async def test_a_jobs_template_is_fixed_and_an_apply_of_the_same_changes_nothing(client_of: Any) -> None:
@@ -159,6 +162,6 @@ async def test_a_quota_holds_pods_back_and_lets_them_in_when_it_has_room(client_
         await asyncio.sleep(1)
         await client.ask("POST", STATEFULSETS, statefulset("db", 2, podManagementPolicy="Parallel"))
         await asyncio.sleep(5)
-        assert status(cluster, "statefulsets", "db")["replicas"] == 0
+        assert status_of_object(cluster, "statefulsets", "db")["replicas"] == 0
         await asyncio.sleep(15)
-        assert names(cluster) == ["db-0", "db-1"]
+        assert active_pod_names(cluster) == ["db-0", "db-1"]

@@ -36,14 +36,14 @@ def test_a_client_imports_nothing_that_only_a_server_needs() -> None:
 
 
 def test_the_planner_s_values_are_each_found_in_the_module_that_makes_it_and_made_when_named() -> None:
-    made = {module: _declared(importlib.import_module(f"spillway.{module}")) for module in api._MODULES}
+    made = {module: _names_declared_in(importlib.import_module(f"spillway.{module}")) for module in api._MODULES}
     assert {module: set(names) for module, names in api._MODULES.items()} == made
     assert all(isinstance(getattr(api, name), type) for names in made.values() for name in names)
     with pytest.raises(AttributeError, match="NoRequest"):
         api.NoRequest  # noqa: B018
 
 
-def _declared(module: ModuleType) -> set[str]:
+def _names_declared_in(module: ModuleType) -> set[str]:
     return {name for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__}
 
 

@@ -41,7 +41,7 @@ from spillway.clusters.api import (
     StreamAlive,
     TransportStatus,
     WriteHeldBack,
-    connect,
+    make_cluster_api,
 )
 from spillway.clusters.credentials import Endpoint, load_endpoint
 
@@ -96,14 +96,14 @@ class Scripted:
 
     async def close(self) -> None: ...
 
-    def watched_from(self) -> list[str]:
+    def watch_start_versions(self) -> list[str]:
         return [params["resourceVersion"] for method, _, params in self.asked if method == "WATCH"]
 
-    def lists(self) -> int:
+    def list_count(self) -> int:
         return sum(method == "GET" and "continue" not in params for method, _, params in self.asked)
 
 
-def api_of(transport: Scripted, **settings: Any) -> ClusterApi:
+def cluster_api_over(transport: Scripted, **settings: Any) -> ClusterApi:
     return ClusterApi(transport, "blue", ClusterApiSettings(**settings), random=Random(1))
 
 
@@ -111,38 +111,40 @@ def pod(name: str, version: int) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "n", "resourceVersion": str(version)}}
 
 
-def page(*pods: dict[str, Any], version: int = 10, more: str = "", after: int | None = None) -> Response:
+def list_page(*pods: dict[str, Any], version: int = 10, more: str = "", after: int | None = None) -> Response:
     metadata = {"resourceVersion": str(version), "continue": more, "remainingItemCount": after}
     return Response(200, json.dumps({"metadata": metadata, "items": pods}).encode())
 
 
-def event(kind: str, thing: dict[str, Any]) -> bytes:
+def watch_event_line(kind: str, thing: dict[str, Any]) -> bytes:
     return json.dumps({"type": kind, "object": thing}).encode() + b"\n"
 
 
-def status(code: int, reason: str = "", message: str = "") -> Response:
+def status_response(code: int, reason: str = "", message: str = "") -> Response:
     body = {"kind": "Status", "code": code, "reason": reason, "message": message}
     return Response(code, json.dumps(body).encode())
 
 
 def refused_stream(code: int) -> list[Step]:
-    return [TransportStatus(code, status(code).body)]
+    return [TransportStatus(code, status_response(code).body)]
 
 
-def uid(name: str) -> dict[str, Any]:
+def pod_with_uid(name: str) -> dict[str, Any]:
     """A pod with its name as its uid."""
     made = pod(name, 1)
     return {**made, "metadata": {**made["metadata"], "uid": name}}
 
 
-ADDED = event("ADDED", pod("a", 11))
-BOOKMARK = event("BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "15", "creationTimestamp": None}})
-GONE = event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
+ADDED = watch_event_line("ADDED", pod("a", 11))
+BOOKMARK = watch_event_line(
+    "BOOKMARK", {"kind": "Pod", "metadata": {"resourceVersion": "15", "creationTimestamp": None}}
+)
+GONE = watch_event_line("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"})
 
 LATER = json.dumps({"kind": "Status", "details": {"causes": [{"reason": "ResourceVersionTooLarge"}]}}).encode()
 
 
-async def told(api: ClusterApi, count: int, *, paged: bool = False) -> list[Change]:
+async def next_changes(api: ClusterApi, count: int, *, paged: bool = False) -> list[Change]:
     """The next so many changes; the reflector is closed afterwards."""
     changes: list[Change] = []
     following = api.follow_in_pages(PODS) if paged else api.follow_objects(PODS)
@@ -154,7 +156,7 @@ async def told(api: ClusterApi, count: int, *, paged: bool = False) -> list[Chan
     return changes
 
 
-def said(changes: Sequence[Change]) -> list[str]:
+def change_summaries(changes: Sequence[Change]) -> list[str]:
     """Each change in a word and what it is about, to compare whole stories."""
     words = []
     for change in changes:
@@ -189,153 +191,182 @@ class Story:
 
 STORIES = {
     "pages make one list": Story(
-        [page(pod("a", 1), more="next", after=1), page(pod("b", 2))], [[]], ["listed a,b@10"], []
+        [list_page(pod("a", 1), more="next", after=1), list_page(pod("b", 2))], [[]], ["listed a,b@10"], []
     ),
     "a list that expires between pages starts again": Story(
-        [page(pod("a", 1), more="next"), status(410, "Expired"), page(pod("a", 1), pod("b", 3), version=20)],
+        [
+            list_page(pod("a", 1), more="next"),
+            status_response(410, "Expired"),
+            list_page(pod("a", 1), pod("b", 3), version=20),
+        ],
         [],
         ["listed a,b@20"],
         [],
         lists=2,
     ),
     "a burst is one batch": Story(
-        [page()],
-        [[ADDED + event("MODIFIED", pod("a", 12)) + event("DELETED", pod("a", 13))]],
+        [list_page()],
+        [[ADDED + watch_event_line("MODIFIED", pod("a", 12)) + watch_event_line("DELETED", pod("a", 13))]],
         ["listed @10", "upserted a@11", "upserted a@12", "removed a@13"],
         ["10"],
     ),
     "events cut anywhere": Story(
-        [page()], [[ADDED[:7], ADDED[7:] + ADDED[:-1], b"\n"]], ["listed @10", "upserted a@11", "upserted a@11"], ["10"]
+        [list_page()],
+        [[ADDED[:7], ADDED[7:] + ADDED[:-1], b"\n"]],
+        ["listed @10", "upserted a@11", "upserted a@11"],
+        ["10"],
     ),
-    "an open stream is a sign of life": Story([page()], [[b""]], ["listed @10", "alive"], ["10"]),
+    "an open stream is a sign of life": Story([list_page()], [[b""]], ["listed @10", "alive"], ["10"]),
     "a clean end resumes from the last event": Story(
-        [page()],
-        [[ADDED], [event("ADDED", pod("b", 12))]],
+        [list_page()],
+        [[ADDED], [watch_event_line("ADDED", pod("b", 12))]],
         ["listed @10", "upserted a@11", "upserted b@12"],
         ["10", "11"],
     ),
     "an event cut by the end of its stream is sent again": Story(
-        [page()], [[ADDED + b'{"type":"ADD'], [ADDED]], ["listed @10", "upserted a@11", "upserted a@11"], ["10", "11"]
+        [list_page()],
+        [[ADDED + b'{"type":"ADD'], [ADDED]],
+        ["listed @10", "upserted a@11", "upserted a@11"],
+        ["10", "11"],
     ),
     "a bookmark moves the place to resume from": Story(
-        [page()], [[BOOKMARK], [event("ADDED", pod("b", 16))]], ["listed @10", "alive", "upserted b@16"], ["10", "15"]
+        [list_page()],
+        [[BOOKMARK], [watch_event_line("ADDED", pod("b", 16))]],
+        ["listed @10", "alive", "upserted b@16"],
+        ["10", "15"],
     ),
     "410 as a status lists again": Story(
-        [page(), page(pod("a", 30), version=30)],
+        [list_page(), list_page(pod("a", 30), version=30)],
         [refused_stream(410), [b""]],
         ["listed @10", "listed a@30", "alive"],
         ["10", "30"],
         lists=2,
     ),
     "410 in the stream lists again, after what came before it": Story(
-        [page(), page(version=30)], [[ADDED + GONE]], ["listed @10", "upserted a@11", "listed @30"], ["10"], lists=2
+        [list_page(), list_page(version=30)],
+        [[ADDED + GONE]],
+        ["listed @10", "upserted a@11", "listed @30"],
+        ["10"],
+        lists=2,
     ),
     "another error in the stream is a failure, and the version stands": Story(
-        [page()],
-        [[event("ERROR", {"kind": "Status", "code": 500, "message": "etcd"})], [ADDED]],
+        [list_page()],
+        [[watch_event_line("ERROR", {"kind": "Status", "code": 500, "message": "etcd"})], [ADDED]],
         ["listed @10", "failed server", "upserted a@11"],
         ["10", "10"],
     ),
     "401 in the stream": Story(
-        [page()],
-        [[event("ERROR", {"kind": "Status", "code": 401})], [ADDED]],
+        [list_page()],
+        [[watch_event_line("ERROR", {"kind": "Status", "code": 401})], [ADDED]],
         ["listed @10", "failed unauthorized", "upserted a@11"],
         ["10", "10"],
     ),
     "an error in the stream without a code is garbage": Story(
-        [page(), page()], [[event("ERROR", {})]], ["listed @10", "failed garbage", "listed @10"], ["10"], lists=2
+        [list_page(), list_page()],
+        [[watch_event_line("ERROR", {})]],
+        ["listed @10", "failed garbage", "listed @10"],
+        ["10"],
+        lists=2,
     ),
     "no JSON lists again": Story(
-        [page(), page(version=30)],
+        [list_page(), list_page(version=30)],
         [[ADDED + b"<html>\n"]],
         ["listed @10", "upserted a@11", "failed garbage", "listed @30"],
         ["10"],
         lists=2,
     ),
     "an object of another shape lists again": Story(
-        [page(), page(version=30)],
-        [[event("ADDED", {"metadata": "none"})]],
+        [list_page(), list_page(version=30)],
+        [[watch_event_line("ADDED", {"metadata": "none"})]],
         ["listed @10", "failed garbage", "listed @30"],
         ["10"],
         lists=2,
     ),
     "an event of no known type is garbage": Story(
-        [page(), page()], [[event("CHANGED", pod("a", 1))]], ["listed @10", "failed garbage", "listed @10"], ["10"], 2
+        [list_page(), list_page()],
+        [[watch_event_line("CHANGED", pod("a", 1))]],
+        ["listed @10", "failed garbage", "listed @10"],
+        ["10"],
+        2,
     ),
     "a list that is no list is garbage": Story(
-        [Response(200, b'{"kind":"Status"}'), page()], [], ["failed garbage", "listed @10"], [], lists=2
+        [Response(200, b'{"kind":"Status"}'), list_page()], [], ["failed garbage", "listed @10"], [], lists=2
     ),
     "a list without a version is garbage": Story(
-        [Response(200, b'{"metadata":{},"items":[]}'), page()], [], ["failed garbage", "listed @10"], [], lists=2
+        [Response(200, b'{"metadata":{},"items":[]}'), list_page()], [], ["failed garbage", "listed @10"], [], lists=2
     ),
     "a login page instead of a list is garbage": Story(
-        [Response(302, b"<html>"), page()], [], ["failed garbage", "listed @10"], [], lists=2
+        [Response(302, b"<html>"), list_page()], [], ["failed garbage", "listed @10"], [], lists=2
     ),
     "a stall in the middle of a list is a time-out": Story(
-        [page(pod("a", 1), more="next"), HANG, page()], [], ["failed timeout", "listed @10"], [], lists=2
+        [list_page(pod("a", 1), more="next"), HANG, list_page()], [], ["failed timeout", "listed @10"], [], lists=2
     ),
     "401 in the middle of a watch is said, and the version stands": Story(
-        [page()],
+        [list_page()],
         [[ADDED], refused_stream(401), [b""]],
         ["listed @10", "upserted a@11", "failed unauthorized", "alive"],
         ["10", "11", "11"],
     ),
     "403 is unreachable and not empty": Story(
-        [status(403), page()], [], ["failed forbidden", "listed @10"], [], lists=2
+        [status_response(403), list_page()], [], ["failed forbidden", "listed @10"], [], lists=2
     ),
     "a broken connection resumes": Story(
-        [page()],
+        [list_page()],
         [[ADDED, ClusterUnreachable("blue", "connection", "reset")], [b""]],
         ["listed @10", "upserted a@11", "failed connection", "alive"],
         ["10", "11"],
     ),
     "a silent watch is a time-out": Story(
-        [page()], [[ADDED, HANG], [b""]], ["listed @10", "upserted a@11", "failed timeout", "alive"], ["10", "11"]
+        [list_page()], [[ADDED, HANG], [b""]], ["listed @10", "upserted a@11", "failed timeout", "alive"], ["10", "11"]
     ),
     "a watch that opens and says nothing lists again": Story(
-        [page(), page(pod("a", 3), version=5)],
+        [list_page(), list_page(pod("a", 3), version=5)],
         [[b"", HANG], [b""]],
         ["listed @10", "alive", "failed timeout", "listed a@5", "alive"],
         ["10", "5"],
         lists=2,
     ),
     "watches that are cut before they say anything are silent together": Story(
-        [page(), page(version=5)],
+        [list_page(), list_page(version=5)],
         [[b"", 60.0], [b"", 60.0], [b""]],
         ["listed @10", "alive", "alive", "listed @5", "alive"],
         ["10", "10", "5"],
         lists=2,
     ),
     "a bookmark ends a silence": Story(
-        [page()],
+        [list_page()],
         [[b"", 60.0], [b"", 30.0, BOOKMARK], [b"", 60.0], [b""]],
         ["listed @10", "alive", "alive", "alive", "alive", "alive"],
         ["10", "10", "15", "15"],
     ),
     "a watch that is not opened is no silence": Story(
-        [page()], [[HANG], [HANG], [b""]], ["listed @10", "failed timeout", "alive"], ["10", "10", "10"]
+        [list_page()], [[HANG], [HANG], [b""]], ["listed @10", "failed timeout", "alive"], ["10", "10", "10"]
     ),
     "a version that the server has not come to lists again": Story(
-        [page(), page(version=5)],
+        [list_page(), list_page(version=5)],
         [[TransportStatus(504, LATER)], [b""]],
         ["listed @10", "listed @5", "alive"],
         ["10", "5"],
         lists=2,
     ),
     "a failure is said once, and again after it was well": Story(
-        [page()],
+        [list_page()],
         [refused_stream(503), refused_stream(503), refused_stream(500), [b""], refused_stream(503), [b""]],
         ["listed @10", "failed server", "alive", "failed server", "alive"],
         ["10"] * 6,
     ),
     "a failure for another reason is said, too": Story(
-        [page()],
+        [list_page()],
         [refused_stream(503), refused_stream(401), refused_stream(401), [b""]],
         ["listed @10", "failed server", "failed unauthorized", "alive"],
         ["10"] * 4,
     ),
     "an endless line is garbage": Story(
-        [page(), page()], [[b"x" * 150, b"x" * 150]], ["listed @10", "failed garbage", "listed @10"], ["10"], lists=2
+        [list_page(), list_page()],
+        [[b"x" * 150, b"x" * 150]],
+        ["listed @10", "failed garbage", "listed @10"],
+        ["10"],
+        lists=2,
     ),
 }
 
@@ -344,31 +375,47 @@ STORIES = {
 @pytest.mark.parametrize("story", STORIES.values(), ids=STORIES)
 async def test_following(story: Story) -> None:
     transport = Scripted(list(story.answers), list(story.streams))
-    assert said(await told(api_of(transport, max_line_bytes=200), len(story.told))) == story.told
-    assert transport.watched_from() == story.watched_from
-    assert transport.lists() == story.lists
+    assert (
+        change_summaries(await next_changes(cluster_api_over(transport, max_line_bytes=200), len(story.told)))
+        == story.told
+    )
+    assert transport.watch_start_versions() == story.watched_from
+    assert transport.list_count() == story.lists
 
 
 PAGED = {
     "a list is said as it comes": Story(
-        [page(uid("a"), more="next"), page(uid("b"))], [[ADDED]], ["paged a", "paged b", "ended a,b@10"], []
+        [list_page(pod_with_uid("a"), more="next"), list_page(pod_with_uid("b"))],
+        [[ADDED]],
+        ["paged a", "paged b", "ended a,b@10"],
+        [],
     ),
     "what is said of one that fails is no end": Story(
-        [page(uid("a"), more="next"), status(410, "Expired"), page(uid("c"), version=20)],
+        [
+            list_page(pod_with_uid("a"), more="next"),
+            status_response(410, "Expired"),
+            list_page(pod_with_uid("c"), version=20),
+        ],
         [[ADDED]],
         ["paged a", "paged c", "ended c@20", "upserted a@11"],
         ["20"],
         lists=2,
     ),
     "a page without a version is garbage": Story(
-        [Response(200, b'{"metadata":{},"items":[]}'), page()],
+        [Response(200, b'{"metadata":{},"items":[]}'), list_page()],
         [],
         ["failed garbage", "paged ", "ended @10"],
         [],
         lists=2,
     ),
     "a page is no sign that all is well again": Story(
-        [page(uid("a"), more="next"), status(503), page(uid("a"), more="next"), status(503), page()],
+        [
+            list_page(pod_with_uid("a"), more="next"),
+            status_response(503),
+            list_page(pod_with_uid("a"), more="next"),
+            status_response(503),
+            list_page(),
+        ],
         [[ADDED]],
         ["paged a", "failed server", "paged a", "paged ", "ended @10", "upserted a@11"],
         ["10"],
@@ -381,49 +428,54 @@ PAGED = {
 @pytest.mark.parametrize("story", PAGED.values(), ids=PAGED)
 async def test_following_in_pages(story: Story) -> None:
     transport = Scripted(list(story.answers), list(story.streams))
-    assert said(await told(api_of(transport, read_attempts=1), len(story.told), paged=True)) == story.told
-    assert transport.watched_from() == story.watched_from
-    assert transport.lists() == story.lists
+    assert (
+        change_summaries(await next_changes(cluster_api_over(transport, read_attempts=1), len(story.told), paged=True))
+        == story.told
+    )
+    assert transport.watch_start_versions() == story.watched_from
+    assert transport.list_count() == story.lists
 
 
 @pytest.mark.looptime
 async def test_lists_and_watches_that_begin_anew_are_counted() -> None:
-    def shown(name: str, **labels: str) -> float:
+    def sample_value(name: str, **labels: str) -> float:
         return REGISTRY.get_sample_value(name, {"resource": "pods", **labels}) or 0.0
 
-    def counts() -> tuple[float, float]:
-        return shown("spillway_list_seconds_count"), shown("spillway_watch_restarts_total", reason="expired")
+    def lists_and_restarts() -> tuple[float, float]:
+        return sample_value("spillway_list_seconds_count"), sample_value(
+            "spillway_watch_restarts_total", reason="expired"
+        )
 
-    lists, restarts = counts()
+    lists, restarts = lists_and_restarts()
     await test_following(STORIES["410 as a status lists again"])
-    assert counts() == (lists + 2, restarts + 1)
+    assert lists_and_restarts() == (lists + 2, restarts + 1)
 
 
 @pytest.mark.looptime
 async def test_pauses_grow_and_are_bounded() -> None:
     """An API that is away for long is asked at least every longest pause, and no more often than that."""
     transport = Scripted([ClusterUnreachable("blue", "connection", "refused")] * 100)
-    api = api_of(transport, first_pause_seconds=1.0, longest_pause_seconds=16.0)
+    api = cluster_api_over(transport, first_pause_seconds=1.0, longest_pause_seconds=16.0)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(600):
-            await told(api, 2)
+            await next_changes(api, 2)
     assert 600 / 16 <= len(transport.asked) <= 600 / 8 + 6
 
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("stream", [[], [ADDED + b"garbage\n"], [GONE], refused_stream(401)], ids=repr)
 async def test_a_watch_that_ends_at_once_for_ever_is_not_opened_in_a_tight_loop(stream: list[Step]) -> None:
-    transport = Scripted([page()] * 10_000, [stream] * 10_000)
+    transport = Scripted([list_page()] * 10_000, [stream] * 10_000)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(600):
-            await told(api_of(transport), 10**6)
-    assert len(transport.watched_from()) < 600 / (ClusterApiSettings().longest_pause_seconds / 2) + 10
+            await next_changes(cluster_api_over(transport), 10**6)
+    assert len(transport.watch_start_versions()) < 600 / (ClusterApiSettings().longest_pause_seconds / 2) + 10
 
 
 @pytest.mark.looptime
 async def test_the_watch_asks_for_bookmarks_and_a_random_end() -> None:
-    transport = Scripted([page()], [[b""]])
-    await told(api_of(transport), 2)
+    transport = Scripted([list_page()], [[b""]])
+    await next_changes(cluster_api_over(transport), 2)
     params = transport.asked[-1][2]
     assert params["allowWatchBookmarks"] == "true"
     assert 240 <= int(params["timeoutSeconds"]) <= 480
@@ -432,8 +484,8 @@ async def test_the_watch_asks_for_bookmarks_and_a_random_end() -> None:
 
 @pytest.mark.looptime
 async def test_selectors_are_sent_with_the_list_and_the_watch() -> None:
-    transport = Scripted([page()], [[b""]])
-    following = api_of(transport).follow_objects(PODS, label_selector="a=b", field_selector="spec.nodeName=x")
+    transport = Scripted([list_page()], [[b""]])
+    following = cluster_api_over(transport).follow_objects(PODS, label_selector="a=b", field_selector="spec.nodeName=x")
     await anext(following)
     await anext(following)
     for _, _, params in transport.asked:
@@ -442,9 +494,9 @@ async def test_selectors_are_sent_with_the_list_and_the_watch() -> None:
 
 @pytest.mark.looptime
 async def test_a_probe_counts_what_is_behind_the_first_page() -> None:
-    transport = Scripted([page(pod("a", 1), more="x", after=4), page()])
+    transport = Scripted([list_page(pod("a", 1), more="x", after=4), list_page()])
     started = asyncio.get_running_loop().time()
-    probe = await api_of(transport).probe()
+    probe = await cluster_api_over(transport).count_nodes_and_pods()
     assert (probe.nodes, probe.pods, probe.started_at) == (5, 0, started)
     assert [params for _, _, params in transport.asked] == [{"limit": "1"}] * 2
 
@@ -452,20 +504,20 @@ async def test_a_probe_counts_what_is_behind_the_first_page() -> None:
 @pytest.mark.looptime
 async def test_a_probe_waits_behind_no_list() -> None:
     """It has connections of its own: those of lists may all be taken for longer than an age may be."""
-    lists, probes = Scripted(), Scripted([page(), page()])
+    lists, probes = Scripted(), Scripted([list_page(), list_page()])
     api = ClusterApi(lists, "blue", ClusterApiSettings(), random=Random(1), probe_transport=probes)
-    assert (await api.probe()).nodes == 0
+    assert (await api.count_nodes_and_pods()).nodes == 0
     assert (len(lists.asked), len(probes.asked)) == (0, 2)
 
 
 PROBE_FAILURES: dict[str, tuple[Answer, str]] = {
-    "no count": (page(pod("a", 1), more="x"), "garbage"),
+    "no count": (list_page(pod("a", 1), more="x"), "garbage"),
     "no answer": (HANG, "timeout"),
-    "not let in": (status(401), "unauthorized"),
-    "not allowed": (status(403), "forbidden"),
-    "ill": (status(503), "server"),
-    "expired": (status(410), "server"),
-    "not there": (status(404), "garbage"),
+    "not let in": (status_response(401), "unauthorized"),
+    "not allowed": (status_response(403), "forbidden"),
+    "ill": (status_response(503), "server"),
+    "expired": (status_response(410), "server"),
+    "not there": (status_response(404), "garbage"),
 }
 
 
@@ -473,7 +525,7 @@ PROBE_FAILURES: dict[str, tuple[Answer, str]] = {
 @pytest.mark.parametrize(("answer", "reason"), PROBE_FAILURES.values(), ids=PROBE_FAILURES)
 async def test_a_probe_without_an_answer_is_unreachable(answer: Answer, reason: str) -> None:
     with pytest.raises(ClusterUnreachable) as raised:
-        await api_of(Scripted([answer])).probe()
+        await cluster_api_over(Scripted([answer])).count_nodes_and_pods()
     assert raised.value.reason == reason
 
 
@@ -482,21 +534,21 @@ DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name"
 
 @pytest.mark.looptime
 async def test_a_read_is_tried_again_while_the_server_is_ill() -> None:
-    transport = Scripted([status(500), status(429), Response(200, json.dumps(DEPLOYMENT).encode())])
-    assert await api_of(transport).get(DEPLOYMENTS, "n", "d") == DEPLOYMENT
+    transport = Scripted([status_response(500), status_response(429), Response(200, json.dumps(DEPLOYMENT).encode())])
+    assert await cluster_api_over(transport).get(DEPLOYMENTS, "n", "d") == DEPLOYMENT
 
 
-def pod_with(**change: object) -> bytes:
+def pod_json_with(**change: object) -> bytes:
     found: dict[str, object] = {"metadata": {"name": "p"}, "spec": {"nodeName": "n1", "containers": [{"name": "c"}]}}
     return json.dumps(found | change).encode()
 
 
 WRONG_PODS = {
     "no metadata": b'{"kind": "Pod"}',
-    "labels that are none": pod_with(metadata={"name": "p", "labels": ["a"]}),
-    "containers that are none": pod_with(spec={"containers": 3}),
-    "requests that are no amounts": pod_with(spec={"containers": [{"resources": {"requests": {"cpu": ["1"]}}}]}),
-    "a port beyond all numbers": pod_with(spec={"containers": [{"ports": [{"hostPort": 2**40}]}]}),
+    "labels that are none": pod_json_with(metadata={"name": "p", "labels": ["a"]}),
+    "containers that are none": pod_json_with(spec={"containers": 3}),
+    "requests that are no amounts": pod_json_with(spec={"containers": [{"resources": {"requests": {"cpu": ["1"]}}}]}),
+    "a port beyond all numbers": pod_json_with(spec={"containers": [{"ports": [{"hostPort": 2**40}]}]}),
 }
 
 
@@ -511,32 +563,34 @@ async def test_a_whole_object_of_other_types_than_its_kind_has_is_garbage(body: 
         (body, lambda api: api.create(PODS, {"metadata": {"name": "p", "namespace": "n"}})),
     ):
         with pytest.raises(ClusterUnreachable, match="garbage"):
-            await ask(api_of(Scripted([Response(200, answer)])))
+            await ask(cluster_api_over(Scripted([Response(200, answer)])))
 
 
 @pytest.mark.looptime
 async def test_one_pod_whose_amounts_nobody_can_count_hides_no_other() -> None:
     """An API server lets them in: its users would silence their cluster by one."""
-    pods = [pod_with(spec={"containers": [{"resources": {"requests": {"cpu": cpu}}}]}) for cpu in ("10P", "1")]
+    pods = [pod_json_with(spec={"containers": [{"resources": {"requests": {"cpu": cpu}}}]}) for cpu in ("10P", "1")]
     listed = b'{"metadata":{"resourceVersion":"1"},"items":[' + b",".join(pods) + b"]}"
-    assert len(await api_of(Scripted([Response(200, listed)])).list(PODS, "n")) == len(pods)
+    assert len(await cluster_api_over(Scripted([Response(200, listed)])).list(PODS, "n")) == len(pods)
 
 
 @pytest.mark.looptime
 async def test_a_read_is_given_up_after_its_attempts() -> None:
-    transport = Scripted([status(500)] * 9)
+    transport = Scripted([status_response(500)] * 9)
     with pytest.raises(ClusterUnreachable, match="server"):
-        await api_of(transport, read_attempts=3).get(DEPLOYMENTS, "n", "d")
+        await cluster_api_over(transport, read_attempts=3).get(DEPLOYMENTS, "n", "d")
     assert len(transport.asked) == 3
 
 
 @pytest.mark.looptime
 async def test_absent_is_none_but_only_when_kubernetes_says_so() -> None:
-    assert await api_of(Scripted([status(404, "NotFound")])).get(DEPLOYMENTS, "n", "d") is None
+    assert await cluster_api_over(Scripted([status_response(404, "NotFound")])).get(DEPLOYMENTS, "n", "d") is None
     with pytest.raises(ClusterUnreachable, match="garbage"):
-        await api_of(Scripted([Response(404, b"<html>no such page")])).get(DEPLOYMENTS, "n", "d")
+        await cluster_api_over(Scripted([Response(404, b"<html>no such page")])).get(DEPLOYMENTS, "n", "d")
     with pytest.raises(ClusterUnreachable, match="garbage"):
-        await api_of(Scripted([Response(404, b"{}")])).delete(DEPLOYMENTS, "n", "d", uid="u", resource_version="1")
+        await cluster_api_over(Scripted([Response(404, b"{}")])).delete(
+            DEPLOYMENTS, "n", "d", uid="u", resource_version="1"
+        )
 
 
 ANOTHER_UID = json.dumps(
@@ -548,15 +602,15 @@ ANOTHER_UID = json.dumps(
     }
 ).encode()
 WRITE_ANSWERS: dict[str, tuple[Answer, type[Exception], str]] = {
-    "exists": (status(409, "AlreadyExists", "d exists"), AlreadyExists, "AlreadyExists"),
-    "stale": (status(409, "Conflict", "modified"), Conflict, "Conflict"),
-    "invalid": (status(422, "Invalid", "replicas"), Refused, "422 Invalid: replicas"),
-    "quota": (status(403, "Forbidden", "exceeded quota"), Refused, "exceeded quota"),
-    "bad request": (status(400, "BadRequest", "no kind"), Refused, "400"),
-    "namespace missing": (status(404, "NotFound", "namespaces n"), NotFound, "404"),
+    "exists": (status_response(409, "AlreadyExists", "d exists"), AlreadyExists, "AlreadyExists"),
+    "stale": (status_response(409, "Conflict", "modified"), Conflict, "Conflict"),
+    "invalid": (status_response(422, "Invalid", "replicas"), Refused, "422 Invalid: replicas"),
+    "quota": (status_response(403, "Forbidden", "exceeded quota"), Refused, "exceeded quota"),
+    "bad request": (status_response(400, "BadRequest", "no kind"), Refused, "400"),
+    "namespace missing": (status_response(404, "NotFound", "namespaces n"), NotFound, "404"),
     "another uid": (Response(422, ANOTHER_UID), Conflict, "immutable"),
-    "not let in": (status(401), ClusterUnreachable, "unauthorized"),
-    "server error, outcome unknown, not tried again": (status(500), ClusterUnreachable, "server"),
+    "not let in": (status_response(401), ClusterUnreachable, "unauthorized"),
+    "server error, outcome unknown, not tried again": (status_response(500), ClusterUnreachable, "server"),
     "no answer, outcome unknown": (HANG, ClusterUnreachable, "timeout"),
     "a proxy's page": (Response(403, b"<html>"), ClusterUnreachable, "garbage"),
     "done, but in no JSON": (Response(201, b"ok"), ClusterUnreachable, "garbage"),
@@ -568,7 +622,7 @@ WRITE_ANSWERS: dict[str, tuple[Answer, type[Exception], str]] = {
 async def test_what_becomes_of_a_write_has_a_name(answer: Answer, error: type[Exception], words: str) -> None:
     transport = Scripted([answer])
     with pytest.raises(error, match=words) as raised:
-        await api_of(transport).create(DEPLOYMENTS, DEPLOYMENT)
+        await cluster_api_over(transport).create(DEPLOYMENTS, DEPLOYMENT)
     assert raised.type is error
     assert len(transport.asked) == 1
 
@@ -576,7 +630,7 @@ async def test_what_becomes_of_a_write_has_a_name(answer: Answer, error: type[Ex
 @pytest.mark.looptime
 async def test_an_apply_says_which_object_at_which_version_is_meant() -> None:
     transport = Scripted([Response(200, json.dumps(DEPLOYMENT).encode())])
-    await api_of(transport).apply(DEPLOYMENTS, DEPLOYMENT, resource_version="7", force=True, uid="u")
+    await cluster_api_over(transport).apply(DEPLOYMENTS, DEPLOYMENT, resource_version="7", force=True, uid="u")
     assert transport.asked == [
         ("PATCH", "/apis/apps/v1/namespaces/n/deployments/d", {"fieldManager": "spillway", "force": "true"})
     ]
@@ -592,12 +646,12 @@ async def test_an_apply_says_which_object_at_which_version_is_meant() -> None:
 @pytest.mark.looptime
 async def test_a_delete_carries_its_preconditions() -> None:
     transport = Scripted([Response(200, b"{}")])
-    await api_of(transport).delete(DEPLOYMENTS, "n", "d", uid="u", resource_version="7")
+    await cluster_api_over(transport).delete(DEPLOYMENTS, "n", "d", uid="u", resource_version="7")
     body = json.loads(transport.bodies[0] or b"")
     assert body["preconditions"] == {"uid": "u", "resourceVersion": "7"}
     assert "gracePeriodSeconds" not in body
     transport = Scripted([Response(200, b"{}")])
-    await api_of(transport).delete(PODS, "n", "p", uid="u", grace_seconds=0)
+    await cluster_api_over(transport).delete(PODS, "n", "p", uid="u", grace_seconds=0)
     body = json.loads(transport.bodies[0] or b"")
     assert (body["preconditions"], body["gracePeriodSeconds"]) == ({"uid": "u"}, 0)
 
@@ -606,18 +660,24 @@ async def test_a_delete_carries_its_preconditions() -> None:
 async def test_a_lease_that_another_makes_at_the_same_time_is_renewed() -> None:
     """Absent, then there when we make it: so it is changed after all; what fails then is told."""
     made = Response(200, b'{"metadata":{"name":"node-1"}}')
-    transport = Scripted([status(404, "NotFound"), status(409, "AlreadyExists"), made])
-    lease = await api_of(transport).renew_node_lease("node-1", "u", "me", duration_seconds=40, renewed_at=LEASE_AT)
+    transport = Scripted([status_response(404, "NotFound"), status_response(409, "AlreadyExists"), made])
+    lease = await cluster_api_over(transport).renew_node_lease(
+        "node-1", "u", "me", duration_seconds=40, renewed_at=LEASE_AT
+    )
     assert lease == {"metadata": {"name": "node-1"}}
     assert [method for method, _, _ in transport.asked] == ["PATCH", "POST", "PATCH"]
-    transport = Scripted([status(404, "NotFound"), status(404, "NotFound", "namespaces kube-node-lease")])
+    transport = Scripted(
+        [status_response(404, "NotFound"), status_response(404, "NotFound", "namespaces kube-node-lease")]
+    )
     with pytest.raises(NotFound, match="namespaces kube-node-lease"):
-        await api_of(transport).renew_node_lease("node-1", "u", "me", duration_seconds=40, renewed_at=LEASE_AT)
+        await cluster_api_over(transport).renew_node_lease(
+            "node-1", "u", "me", duration_seconds=40, renewed_at=LEASE_AT
+        )
 
 
 @pytest.mark.looptime
 async def test_a_lease_is_renewed_at_a_time_with_its_zone() -> None:
-    api = api_of(Scripted())
+    api = cluster_api_over(Scripted())
     with pytest.raises(ValueError, match="expected a time with its zone"):
         await api.renew_node_lease("n", "u", "me", duration_seconds=40, renewed_at=LEASE_AT.replace(tzinfo=None))
 
@@ -628,18 +688,18 @@ LOG = LogOptions("main", follow=True, tail_lines=0)
 @pytest.mark.looptime
 async def test_a_log_is_asked_for_with_what_is_set_and_given_as_it_comes() -> None:
     transport = Scripted(streams=[[b"", b"one\n", 7.0, b"two"]])
-    async with aclosing(api_of(transport).logs("n", "p", LOG)) as chunks:
+    async with aclosing(cluster_api_over(transport).container_log_chunks("n", "p", LOG)) as chunks:
         assert [chunk async for chunk in chunks] == [b"one\n", b"two"]
     wanted = {"container": "main", "follow": "true", "tailLines": "0"}
     assert transport.asked == [("WATCH", "/api/v1/namespaces/n/pods/p/log", wanted)]
-    assert LogOptions().params() == {}
+    assert LogOptions().query_parameters() == {}
 
 
 LOG_ANSWERS: dict[str, tuple[list[Step], type[Exception], str]] = {
-    "no such pod": ([TransportStatus(404, status(404, "NotFound", "pods p").body)], NotFound, "pods p"),
-    "not started": ([TransportStatus(400, status(400, "BadRequest", "waiting").body)], Refused, "waiting"),
-    "no right": ([TransportStatus(403, status(403, "Forbidden", "pods/log").body)], Refused, "pods/log"),
-    "its kubelet is away": ([TransportStatus(500, status(500).body)], ClusterUnreachable, "server"),
+    "no such pod": ([TransportStatus(404, status_response(404, "NotFound", "pods p").body)], NotFound, "pods p"),
+    "not started": ([TransportStatus(400, status_response(400, "BadRequest", "waiting").body)], Refused, "waiting"),
+    "no right": ([TransportStatus(403, status_response(403, "Forbidden", "pods/log").body)], Refused, "pods/log"),
+    "its kubelet is away": ([TransportStatus(500, status_response(500).body)], ClusterUnreachable, "server"),
     "no answer": ([HANG], ClusterUnreachable, "timeout"),
     "cut in the middle": ([b"", b"one", ClusterUnreachable("blue", "connection", "cut")], ClusterUnreachable, "cut"),
 }
@@ -649,7 +709,7 @@ LOG_ANSWERS: dict[str, tuple[list[Step], type[Exception], str]] = {
 @pytest.mark.parametrize(("steps", "error", "words"), LOG_ANSWERS.values(), ids=LOG_ANSWERS)
 async def test_why_a_log_is_not_given_has_a_name(steps: list[Step], error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words) as raised:
-        async for _ in api_of(Scripted(streams=[steps])).logs("n", "p", LogOptions("main")):
+        async for _ in cluster_api_over(Scripted(streams=[steps])).container_log_chunks("n", "p", LogOptions("main")):
             pass
     assert raised.type is error
 
@@ -657,23 +717,23 @@ async def test_why_a_log_is_not_given_has_a_name(steps: list[Step], error: type[
 @pytest.mark.looptime
 async def test_a_log_that_is_followed_may_be_silent_from_its_beginning() -> None:
     """A kubelet begins to answer with the first line."""
-    api = api_of(Scripted(streams=[[3600.0, b"", b"one"], [HANG]]), log_stream_seconds=7200.0)
-    assert [chunk async for chunk in api.logs("n", "p", LOG)] == [b"one"]
-    assert [chunk async for chunk in api.logs("n", "p", LOG)] == []
+    api = cluster_api_over(Scripted(streams=[[3600.0, b"", b"one"], [HANG]]), log_stream_seconds=7200.0)
+    assert [chunk async for chunk in api.container_log_chunks("n", "p", LOG)] == [b"one"]
+    assert [chunk async for chunk in api.container_log_chunks("n", "p", LOG)] == []
 
 
 @pytest.mark.looptime
 async def test_a_log_ends_after_its_time_though_its_pod_writes_on() -> None:
     steps: list[Step] = [b"", *[one for _ in range(100) for one in (10.0, b"x")]]
-    api = api_of(Scripted(streams=[steps]), log_stream_seconds=45.0)
-    assert [chunk async for chunk in api.logs("n", "p", LOG)] == [b"x"] * 4
+    api = cluster_api_over(Scripted(streams=[steps]), log_stream_seconds=45.0)
+    assert [chunk async for chunk in api.container_log_chunks("n", "p", LOG)] == [b"x"] * 4
 
 
 @pytest.mark.looptime
 async def test_only_so_many_logs_are_open_at_one_time() -> None:
     """One that is closed makes room, also in its middle."""
-    api = api_of(Scripted(streams=[[b"", b"x", HANG] for _ in range(3)]), max_log_streams=2)
-    first, second, third, fourth = (api.logs("n", "p", LOG) for _ in range(4))
+    api = cluster_api_over(Scripted(streams=[[b"", b"x", HANG] for _ in range(3)]), max_log_streams=2)
+    first, second, third, fourth = (api.container_log_chunks("n", "p", LOG) for _ in range(4))
     assert [await anext(first), await anext(second)] == [b"x", b"x"]
     with pytest.raises(Refused, match="TooManyRequests"):
         await anext(third)
@@ -685,9 +745,9 @@ async def test_only_so_many_logs_are_open_at_one_time() -> None:
 
 @pytest.mark.looptime
 async def test_a_list_that_keeps_expiring_is_given_up() -> None:
-    transport = Scripted([page(pod("a", 1), more="x"), status(410)] * 9)
+    transport = Scripted([list_page(pod("a", 1), more="x"), status_response(410)] * 9)
     with pytest.raises(ClusterUnreachable, match="expired"):
-        await api_of(transport).list(PODS)
+        await cluster_api_over(transport).list(PODS)
 
 
 PODS_THERE = 5
@@ -733,7 +793,7 @@ async def server(asked_pages: list[tuple[str, str]], asked_writes: list[str]) ->
             pods = [pod(f"p{number}", number + 1) for number in range(first, min(after, PODS_THERE))]
             for one in pods:
                 one["metadata"]["annotations"] = {"filler": "x" * 400}
-            return web.Response(body=page(*pods, more=str(after) if after < PODS_THERE else "").body)
+            return web.Response(body=list_page(*pods, more=str(after) if after < PODS_THERE else "").body)
         if request.path.endswith("/cut"):
             response = web.StreamResponse(headers={"Content-Length": "1000"})
             await response.prepare(request)
@@ -752,15 +812,15 @@ async def server(asked_pages: list[tuple[str, str]], asked_writes: list[str]) ->
     await runner.cleanup()
 
 
-def over_http(server: str, tokens: Sequence[str] = ("new",), **changes: Any) -> ClusterApi:
+def cluster_api_over_http(server: str, tokens: Sequence[str] = ("new",), **changes: Any) -> ClusterApi:
     """Its endpoint is read with the next of the tokens each time, and with the last for ever."""
     left = list(tokens)
     settings = ClusterApiSettings(max_response_bytes=1000, **changes)
-    return connect(lambda: Endpoint(server, token=left.pop(0) if len(left) > 1 else left[0]), "blue", settings)
+    return make_cluster_api(lambda: Endpoint(server, token=left.pop(0) if len(left) > 1 else left[0]), "blue", settings)
 
 
 async def test_a_renewed_token_is_read_after_a_401(server: str) -> None:
-    api = over_http(server, ["old", "new"])
+    api = cluster_api_over_http(server, ["old", "new"])
     with pytest.raises(ClusterUnreachable, match="unauthorized"):
         await api.get(CONFIG_MAPS, "n", "small")
     assert await api.get(CONFIG_MAPS, "n", "small") == {"metadata": {"name": "small"}, "encoding": "identity"}
@@ -772,7 +832,7 @@ async def test_a_write_is_held_back_at_the_last_moment(
     server: str, asked_writes: list[str], write: Callable[[ClusterApi], Awaitable[object]]
 ) -> None:
     """A process may have been frozen while its request waited for a connection: others have its turn by then."""
-    api, may_write = over_http(server), True
+    api, may_write = cluster_api_over_http(server), True
     asked = asyncio.Event()
 
     def asked_late() -> bool:
@@ -797,7 +857,7 @@ async def test_a_write_is_held_back_at_the_last_moment(
     ("name", "reason"), [("moved", "garbage"), ("large", "garbage"), ("cut", "connection")], ids=str
 )
 async def test_an_answer_that_is_none_is_unreachable(server: str, name: str, reason: str) -> None:
-    api = over_http(server)
+    api = cluster_api_over_http(server)
     with pytest.raises(ClusterUnreachable) as raised:
         await api.get(CONFIG_MAPS, "n", name)
     assert raised.value.reason == reason
@@ -807,7 +867,7 @@ async def test_an_answer_that_is_none_is_unreachable(server: str, name: str, rea
 async def test_a_list_whose_page_is_too_large_goes_on_in_smaller_ones(
     server: str, asked_pages: list[tuple[str, str]]
 ) -> None:
-    api = over_http(server, page_objects=4, large_page_objects=1)
+    api = cluster_api_over_http(server, page_objects=4, large_page_objects=1)
     found = await api.list(PODS)
     assert [one["metadata"]["name"] for one in found] == [f"p{number}" for number in range(PODS_THERE)]
     assert asked_pages == [("4", ""), ("1", ""), ("1", "1"), ("1", "2"), ("1", "3"), ("1", "4")]
@@ -817,7 +877,7 @@ async def test_a_list_whose_page_is_too_large_goes_on_in_smaller_ones(
 async def test_a_page_that_is_too_large_however_few_are_asked_for_is_unreachable(
     server: str, asked_pages: list[tuple[str, str]]
 ) -> None:
-    api = over_http(server, page_objects=4, large_page_objects=3)
+    api = cluster_api_over_http(server, page_objects=4, large_page_objects=3)
     with pytest.raises(ClusterUnreachable, match=r"garbage.*an answer of more than 1000 bytes"):
         await api.list(PODS)
     assert [limit for limit, _ in asked_pages] == ["4", "3"]
@@ -825,15 +885,15 @@ async def test_a_page_that_is_too_large_however_few_are_asked_for_is_unreachable
 
 
 async def test_a_server_that_is_gone_is_unreachable() -> None:
-    api = over_http("http://127.0.0.1:1")
+    api = cluster_api_over_http("http://127.0.0.1:1")
     with pytest.raises(ClusterUnreachable, match="connection"):
-        await api.probe()
+        await api.count_nodes_and_pods()
     await api.close()
 
 
 async def test_credentials_that_cannot_be_read_are_no_refusal_of_the_cluster(tmp_path: Path) -> None:
-    api = connect(lambda: load_endpoint(tmp_path, "gone"), "blue", ClusterApiSettings())
+    api = make_cluster_api(lambda: load_endpoint(tmp_path, "gone"), "blue", ClusterApiSettings())
     with pytest.raises(ClusterUnreachable) as raised:
-        await api.probe()
+        await api.count_nodes_and_pods()
     file = tmp_path / "gone.kubeconfig"
     assert (raised.value.reason, raised.value.detail) == ("credential", f"{file}: there is no such file")

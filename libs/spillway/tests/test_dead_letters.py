@@ -24,7 +24,7 @@ from spillway.wire import encode_event, event_type
 FLEET = (("fleet", b"f1"),)
 
 
-def read(topic: str, key: bytes, value: bytes | None, *headers: tuple[str, bytes]) -> LetterReading:
+def reading_after_record(topic: str, key: bytes, value: bytes | None, *headers: tuple[str, bytes]) -> LetterReading:
     reading = LetterReading("f1", "planner", 10)
     found = reading.read_records([StoredRecord(topic, 0, 7, key, value, (*FLEET, *headers))], 0.0)
     assert len(found) + len(reading.pending) == 1
@@ -39,7 +39,7 @@ def read(topic: str, key: bytes, value: bytes | None, *headers: tuple[str, bytes
     ],
 )
 def test_a_dead_letter_fits_into_a_record_however_long_a_header_was(headers: tuple[tuple[str, bytes], ...]) -> None:
-    (letter,) = read("spillway.load.v1", b"shop/web", b"x", *headers).pending
+    (letter,) = reading_after_record("spillway.load.v1", b"shop/web", b"x", *headers).pending
     assert len(letter.reason) == REASON_CHARACTERS_MAX
     assert outgoing_record(letter).value
 
@@ -55,7 +55,7 @@ HALF = RECORD_BYTES_MAX // 2
     ],
 )
 def test_the_headers_of_a_record_count_in_its_size(headers: tuple[tuple[str, bytes], ...]) -> None:
-    (letter,) = read("spillway.load.v1", b"shop/web", b"x", *headers).pending
+    (letter,) = reading_after_record("spillway.load.v1", b"shop/web", b"x", *headers).pending
     assert f"bytes: expected at most {RECORD_BYTES_MAX}" in letter.reason
 
 
@@ -69,16 +69,16 @@ def test_of_the_headers_of_a_record_those_of_its_trace_are_kept() -> None:
     assert record.headers == trace
 
 
-def stored(kind: str, key: bytes, value: bytes = b"", offset: int = 7) -> StoredRecord:
+def stored_record(kind: str, key: bytes, value: bytes = b"", offset: int = 7) -> StoredRecord:
     return StoredRecord("spillway.clusters.v1", 0, offset, key, value, (*FLEET, ("ce_type", kind.encode())))
 
 
 def test_a_newer_versions_kind_ends_no_reading() -> None:
     """It stays in compacted topics, so that a reader of the version before would not come up again."""
     reading = LetterReading("f1", "planner", 10)
-    newer = [stored("spillway.v1.ClusterMoved", b"own-1/a/new/form", b"\x07", offset) for offset in range(1_000)]
+    newer = [stored_record("spillway.v1.ClusterMoved", b"own-1/a/new/form", b"\x07", offset) for offset in range(1_000)]
     known = ClusterLeft("own-1")
-    found = reading.read_records([*newer, stored(event_type(known), b"own-1", encode_event(known))], 0.0)
+    found = reading.read_records([*newer, stored_record(event_type(known), b"own-1", encode_event(known))], 0.0)
     assert [record.event for record in found] == [known]
     (letter,) = reading.pending
     assert (letter.offset, letter.reason[:34]) == (0, "ce_type 'spillway.v1.ClusterMoved'")
@@ -94,7 +94,7 @@ def test_a_newer_versions_kind_ends_no_reading() -> None:
 )
 def test_what_no_newer_version_says_ends_the_reading(kinds: list[str]) -> None:
     with pytest.raises(TooManyDeadLetters):
-        LetterReading("f1", "planner", 10).read_records([stored(kind, b"own-1") for kind in kinds], 0.0)
+        LetterReading("f1", "planner", 10).read_records([stored_record(kind, b"own-1") for kind in kinds], 0.0)
 
 
 @pytest.mark.parametrize(("requests", "letters"), [((), 1), ((("cpu", 100),), 1), ((("cpu", 100), ("pods", 1)), 0)])
@@ -103,27 +103,32 @@ def test_a_shape_that_asks_for_no_pods_place_is_set_aside_and_not_written(
 ) -> None:
     event = PodsUnschedulable("own-1", "ReplicaSet/shop/web", 1, 1, "", 1, "0/9 nodes", Shape("shop", requests))
     kind = ("ce_type", event_type(event).encode())
-    assert len(read("spillway.pending.v1", b"own-1/ReplicaSet/shop/web", encode_event(event), kind).pending) == letters
+    assert (
+        len(
+            reading_after_record("spillway.pending.v1", b"own-1/ReplicaSet/shop/web", encode_event(event), kind).pending
+        )
+        == letters
+    )
     with pytest.raises(UnwritableEvent, match="of a shape") if letters else nullcontext():
         outgoing_record(event)
 
 
-def holds_shapes(hint: Any) -> bool:
+def can_hold_shapes(hint: Any) -> bool:
     """Whether values of this type have a shape in them, however deep."""
-    if hint is Shape or any(map(holds_shapes, get_args(hint))):
+    if hint is Shape or any(map(can_hold_shapes, get_args(hint))):
         return True
-    return is_dataclass(hint) and any(map(holds_shapes, get_type_hints(hint).values()))
+    return is_dataclass(hint) and any(map(can_hold_shapes, get_type_hints(hint).values()))
 
 
 def test_the_shapes_of_every_event_are_looked_at() -> None:
     """Also of one that is added: what is nested deeper would not be found."""
     fields = {event: shape_fields(event) for event in EVENT_TYPES if shape_fields(event)}
-    assert fields.keys() == {event for event in EVENT_TYPES if holds_shapes(event)}
+    assert fields.keys() == {event for event in EVENT_TYPES if can_hold_shapes(event)}
     for event, names in fields.items():
-        assert set(names) == {name for name, hint in get_type_hints(event).items() if holds_shapes(hint)}
+        assert set(names) == {name for name, hint in get_type_hints(event).items() if can_hold_shapes(hint)}
 
 
-COMPACTED = [topic.name for topic in TOPICS if topic.compacted]
+COMPACTED = [topic.name for topic in TOPICS if topic.is_compacted]
 NO_KEYS = {
     "spillway.capacity.v1": (b"own-1", b"own-1/x", b"own-1/1/2", b"own-1/-1", b"own-1/99999999999", "own-1/²".encode()),
     "spillway.pods.v1": (b"shop/web", b"a/b/web/own-1"),
@@ -138,7 +143,7 @@ NO_KEYS = {
 
 @pytest.mark.parametrize(("topic", "key"), [(topic, key) for topic, keys in NO_KEYS.items() for key in keys])
 def test_a_tombstone_of_a_key_that_no_event_has_is_set_aside(topic: str, key: bytes) -> None:
-    (letter,) = read(topic, key, None).pending
+    (letter,) = reading_after_record(topic, key, None).pending
     assert "expected one that an event of" in letter.reason
 
 
@@ -171,4 +176,4 @@ KEYS = {
 @pytest.mark.parametrize("topic", COMPACTED)
 def test_a_tombstone_of_a_key_that_events_have_is_read(topic: str) -> None:
     for key in KEYS[topic.removeprefix("spillway.").removesuffix(".v1")]:
-        assert not read(topic, key.encode(), None).pending
+        assert not reading_after_record(topic, key.encode(), None).pending

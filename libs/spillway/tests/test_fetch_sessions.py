@@ -58,12 +58,12 @@ class Broker:
             raise KafkaConnectionError
         if trouble == "forgotten":
             self._sessions.clear()
-        answer = self._answer(asked)
+        answer = self._answer_fetch(asked)
         if trouble == "unanswered":
             raise KafkaConnectionError
         return answer
 
-    def _answer(self, asked: Any) -> Any:
+    def _answer_fetch(self, asked: Any) -> Any:
         news = {(topic, one): (at, size) for topic, there in asked.topics for one, _, at, _, size in there}
         self.named = len(news)
         if asked.session_epoch <= 0:
@@ -87,11 +87,11 @@ class Broker:
         return FetchResponse_v11(0, 0, asked.session_id, [])
 
 
-def client_of(broker: Any, paused: Collection[TopicPartition] = ()) -> SessionClient:
+def session_client_of(broker: Any, paused: Collection[TopicPartition] = ()) -> SessionClient:
     return SessionClient(broker, IDLE_MS, lambda place: place not in paused)
 
 
-def fetch(wanted: Places) -> FetchRequest:
+def fetch_request_for(wanted: Places) -> FetchRequest:
     topics = [(topic, [(one, *asked)]) for (topic, one), asked in wanted.items()]
     return FetchRequest(SHORT_MS, 1, 1 << 20, 1, topics, rack_id="")
 
@@ -107,16 +107,16 @@ def test_the_broker_reads_what_is_wanted(steps: list[tuple[Places, str]], grants
     """Once it answers without an error, which is at the next fetch after any trouble."""
 
     async def run() -> None:
-        client = client_of(broker := Broker(grants))
+        client = session_client_of(broker := Broker(grants))
         for wanted, trouble in [*steps, ({("a", 0): (1, 9)}, ""), ({("b", 0): (1, 9)}, "")]:
             broker.trouble = trouble
             try:
-                answer = await client.send(NODE, fetch(wanted))
+                answer = await client.send(NODE, fetch_request_for(wanted))
             except KafkaConnectionError:
                 continue
             if answer.error_code:
                 assert trouble == "forgotten"
-                answer = await client.send(NODE, fetch(wanted))
+                answer = await client.send(NODE, fetch_request_for(wanted))
             assert answer.error_code == 0
             assert broker.reads == wanted
 
@@ -124,30 +124,30 @@ def test_the_broker_reads_what_is_wanted(steps: list[tuple[Places, str]], grants
 
 
 async def test_only_what_is_new_to_the_broker_is_named() -> None:
-    client = client_of(broker := Broker())
+    client = session_client_of(broker := Broker())
     wanted = {("a", one): (one, 9) for one in range(300)}
     named = []
     for _ in range(2):
-        await client.send(NODE, fetch(wanted))
+        await client.send(NODE, fetch_request_for(wanted))
         named.append(broker.named)
-    await client.send(NODE, fetch(wanted | {("a", 7): (8, 9)}))
+    await client.send(NODE, fetch_request_for(wanted | {("a", 7): (8, 9)}))
     assert [*named, broker.named] == [300, 0, 1]
     client.sessions[NODE].epoch = EPOCH_MAX
     broker._sessions = {number: (EPOCH_MAX, known) for number, (_, known) in broker._sessions.items()}
     for _ in range(2):
-        await client.send(NODE, fetch(wanted))
+        await client.send(NODE, fetch_request_for(wanted))
         assert broker.reads == wanted
     assert client.sessions[NODE].epoch == 2
 
 
 async def test_a_broker_that_refuses_to_open_sessions_is_asked_without() -> None:
     class Refusing(Broker):
-        def _answer(self, asked: Any) -> Any:
-            return FetchResponse_v11(0, BAD_EPOCH, 0, []) if asked.session_epoch == 0 else super()._answer(asked)
+        def _answer_fetch(self, asked: Any) -> Any:
+            return FetchResponse_v11(0, BAD_EPOCH, 0, []) if asked.session_epoch == 0 else super()._answer_fetch(asked)
 
-    client = client_of(broker := Refusing())
+    client = session_client_of(broker := Refusing())
     wanted = {("a", 0): (1, 9), ("a", 1): (1, 9)}
-    codes = [(await client.send(NODE, fetch(wanted))).error_code for _ in range(3)]
+    codes = [(await client.send(NODE, fetch_request_for(wanted))).error_code for _ in range(3)]
     assert (codes, broker.reads, broker.named) == ([BAD_EPOCH, 0, 0], wanted, 2)
 
 
@@ -160,9 +160,9 @@ async def test_versions_without_sessions_name_all() -> None:
             self.named = sum(len(there) for _, there in asked.decode(asked.encode()).topics)
             return FetchResponse_v4(0, [])
 
-    client = client_of(old := Old())
+    client = session_client_of(old := Old())
     for _ in range(2):
-        await client.send(NODE, fetch({("a", 0): (1, 9), ("a", 1): (1, 9)}))
+        await client.send(NODE, fetch_request_for({("a", 0): (1, 9), ("a", 1): (1, 9)}))
         assert old.named == 2
 
 
@@ -182,7 +182,7 @@ A, B, C = (TopicPartition("a", one) for one in range(3))
 async def test_a_fetch_waits_long_only_where_nothing_is_left_out(asked: str, waits_ms: list[int]) -> None:
     """!: the broker forgets the session. /c, -c: c moved to another broker, or is paused."""
     paused: set[TopicPartition] = set()
-    client = client_of(broker := Broker(), paused)
+    client = session_client_of(broker := Broker(), paused)
     for step in asked.split():
         broker.trouble = "forgotten" if "!" in step else ""
         if "/c" in step:
@@ -190,6 +190,6 @@ async def test_a_fetch_waits_long_only_where_nothing_is_left_out(asked: str, wai
         if "-c" in step:
             paused.add(C)
         wanted: Places = {place: (0, 9) for name, place in zip("abc", (A, B, C), strict=True) if name in step[:3]}
-        await client.send(NODE, fetch(wanted))
+        await client.send(NODE, fetch_request_for(wanted))
     assert broker.waits_ms == waits_ms
     assert client.answers == len(waits_ms)

@@ -18,54 +18,56 @@ HUGE = "x" * (3 * 1024 * 1024)
 Said = WorkloadObserved | Tombstone
 
 
-def shows(name: str, message: str = "", ready: int = 1) -> WorkloadObserved:
+def observed_workload(name: str, message: str = "", ready: int = 1) -> WorkloadObserved:
     return WorkloadObserved("shop", name, "own-1", 3, 1, Generation(5, 1), STATE_REFUSED, message, 1, 1, 1, ready, 1)
 
 
-def shorter(event: Said, why: str) -> Said | None:
+def shortened_event(event: Said, why: str) -> Said | None:
     return replace(event, message=why) if isinstance(event, WorkloadObserved) else None
 
 
-def counted() -> float:
+def unwritable_count() -> float:
     return (
         REGISTRY.get_sample_value("spillway_records_unwritable_total", {"topic": "spillway.workload-status.v1"}) or 0.0
     )
 
 
-def writer() -> tuple[FittingWriter[Said], LocalBroker]:
+def writer_with_broker() -> tuple[FittingWriter[Said], LocalBroker]:
     broker = LocalBroker()
-    return FittingWriter[Said](LocalBus(broker, "f-1", "test"), shorter), broker
+    return FittingWriter[Said](LocalBus(broker, "f-1", "test"), shortened_event), broker
 
 
 async def test_what_is_too_long_is_said_without_that_and_the_others_are_said_as_they_are() -> None:
-    one, _ = writer()
-    before = counted()
+    one, _ = writer_with_broker()
+    before = unwritable_count()
     gone = Tombstone(status_address("shop", "gone", "own-1"))
-    places = await one.publish([shows("a"), shows("b", HUGE), gone])
+    places = await one.publish([observed_workload("a"), observed_workload("b", HUGE), gone])
     assert None not in places
-    assert counted() == before + 1
+    assert unwritable_count() == before + 1
 
 
 async def test_what_is_too_long_even_so_is_left_out_and_the_others_are_said() -> None:
     """A number beyond what the wire has: no text is at fault."""
-    one, _ = writer()
-    places = await one.publish([shows("a"), shows("b", ready=2**64), shows("c")])
+    one, _ = writer_with_broker()
+    places = await one.publish([observed_workload("a"), observed_workload("b", ready=2**64), observed_workload("c")])
     assert [place is None for place in places] == [False, True, False]
-    assert await one.publish([shows("b", ready=2**64)]) == (None,)
+    assert await one.publish([observed_workload("b", ready=2**64)]) == (None,)
 
 
 async def test_a_key_is_told_of_once_until_it_was_written_whole() -> None:
-    one, _ = writer()
+    one, _ = writer_with_broker()
     with capture_logs() as told:
         for message in (HUGE, HUGE, "", HUGE):
-            await one.publish([shows("b", message)])
+            await one.publish([observed_workload("b", message)])
     assert [entry["key"] for entry in told] == ["shop/b/own-1"] * 2
 
 
 @pytest.mark.parametrize("traces", [None, {0: (("traceparent", b"a"),), 2: (("traceparent", b"c"),)}])
 async def test_traces_stay_with_their_records(traces: dict[int, tuple[tuple[str, bytes], ...]] | None) -> None:
-    one, _ = writer()
-    places = await one.publish([shows("a", ready=2**64), shows("b"), shows("c")], traces)
+    one, _ = writer_with_broker()
+    places = await one.publish(
+        [observed_workload("a", ready=2**64), observed_workload("b"), observed_workload("c")], traces
+    )
     assert [place is None for place in places] == [True, False, False]
 
 

@@ -12,7 +12,7 @@ from spillway.verb_names import VERBS
 from spillway.wire import decode_event, encode_event, event_type
 
 
-def said(state: str) -> WorkloadObserved:
+def observed_workload(state: str) -> WorkloadObserved:
     return WorkloadObserved("shop", "web", "own-1", 1, 2, Generation(1, 1), state, "Released", 3, 3, 3, 3, 3)
 
 
@@ -27,8 +27,8 @@ def said(state: str) -> WorkloadObserved:
     ],
 )
 def test_the_state_in_a_record_is_read_by_the_word_of_today(written: str, read: str) -> None:
-    record = encode_event(said(written))
-    assert decode_event(WORKLOAD_STATUS.name, event_type(said(written)), record) == said(read)
+    record = encode_event(observed_workload(written))
+    assert decode_event(WORKLOAD_STATUS.name, event_type(observed_workload(written)), record) == observed_workload(read)
 
 
 def test_a_kept_answer_is_read_by_the_fields_of_today_and_its_texts_as_they_were() -> None:

@@ -25,7 +25,7 @@ from spillway.clusters.api import (
     FollowingFailed,
     ListedObjects,
     Response,
-    connect,
+    make_cluster_api,
 )
 from spillway.clusters.credentials import Endpoint
 from spillway.clusters.errors import TooMuch
@@ -49,7 +49,7 @@ async def served() -> AsyncIterator[Served]:
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         endpoint = Endpoint(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        api = connect(lambda: endpoint, "blue", ClusterApiSettings(**settings))
+        api = make_cluster_api(lambda: endpoint, "blue", ClusterApiSettings(**settings))
         closing.extend((runner.cleanup, api.close))
         return api
 
@@ -62,19 +62,19 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": "1", **metadata}}
 
 
-def page(*items: Any, more: str = "", version: str = "10", **metadata: Any) -> bytes:
+def list_page_body(*items: Any, more: str = "", version: str = "10", **metadata: Any) -> bytes:
     told = {"resourceVersion": version, "continue": more, **metadata}
     return json.dumps({"metadata": told, "items": items}).encode()
 
 
-def always(body: bytes) -> Answer:
+def always_answer(body: bytes) -> Answer:
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.Response(body=body)
 
     return answer
 
 
-async def first_failure(api: ClusterApi) -> ClusterUnreachable:
+async def first_failure_of_following(api: ClusterApi) -> ClusterUnreachable:
     """Of following the pods."""
     changes = cast(AsyncGenerator[tuple[Change, ...], None], api.follow_objects(PODS))
     async with asyncio.timeout(PATIENCE_SECONDS), aclosing(changes) as batches:
@@ -87,41 +87,45 @@ async def first_failure(api: ClusterApi) -> ClusterUnreachable:
 @pytest.mark.parametrize("text", ["9" * 1_000, "9" * 21, "٣", "²", "-1", "1e3", "", "x"])
 async def test_a_version_that_is_no_number_within_64_bits_is_none(served: Served, text: str) -> None:
     assert version_number(text) is None
-    assert (await (await served(always(page(version=text)))).probe()).version is None
+    assert (await (await served(always_answer(list_page_body(version=text)))).count_nodes_and_pods()).version is None
 
 
 async def test_a_version_of_thousands_of_digits_is_garbage(served: Served) -> None:
     """int() of so many raises, which would be a bug that ends the process, and it would go back in the next URL."""
     assert version_number("9" * 5_000) is None
-    api = await served(always(page(version="9" * 5_000)))
+    api = await served(always_answer(list_page_body(version="9" * 5_000)))
     with pytest.raises(ClusterUnreachable, match="garbage"):
-        await api.probe()
-    assert (await first_failure(api)).reason == "garbage"
+        await api.count_nodes_and_pods()
+    assert (await first_failure_of_following(api)).reason == "garbage"
     line = json.dumps({"type": "ADDED", "object": pod("a", resourceVersion="9" * 5_000)}).encode() + b"\n"
-    assert (await first_failure(ClusterApi(Always(line), "blue", ClusterApiSettings()))).reason == "garbage"
+    assert (
+        await first_failure_of_following(ClusterApi(Always(line), "blue", ClusterApiSettings()))
+    ).reason == "garbage"
 
 
 async def test_a_version_of_twenty_digits_is_a_number(served: Served) -> None:
-    assert (await (await served(always(page(version=str(2**64 - 1))))).probe()).version == 2**64 - 1
+    assert (
+        await (await served(always_answer(list_page_body(version=str(2**64 - 1))))).count_nodes_and_pods()
+    ).version == 2**64 - 1
 
 
 @pytest.mark.parametrize("count", [-1, 2**63, 10**30])
 async def test_a_count_that_no_cluster_has_is_garbage(served: Served, count: int) -> None:
-    api = await served(always(page(pod("a"), more="x", remainingItemCount=count)))
+    api = await served(always_answer(list_page_body(pod("a"), more="x", remainingItemCount=count)))
     with pytest.raises(ClusterUnreachable) as raised:
-        await api.probe()
+        await api.count_nodes_and_pods()
     assert raised.value.reason == "garbage"
 
 
 # ── What is compressed ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def compressed(encoding: str, body: bytes) -> Answer:
+def answer_compressed(encoding: str, body: bytes) -> Answer:
     """Lists as they are, and all else in the encoding."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if request.path.endswith("/pods") and "watch" not in request.query:
-            return web.Response(body=page())
+            return web.Response(body=list_page_body())
         return web.Response(body=body, headers={"Content-Encoding": encoding})
 
     return answer
@@ -131,14 +135,14 @@ def compressed(encoding: str, body: bytes) -> Answer:
 async def test_an_answer_that_says_it_is_compressed_is_garbage_and_is_not_unpacked(
     served: Served, encoding: str
 ) -> None:
-    api = await served(compressed(encoding, gzip.compress(b'{"metadata":{"name":"a"}}')))
+    api = await served(answer_compressed(encoding, gzip.compress(b'{"metadata":{"name":"a"}}')))
     with pytest.raises(ClusterUnreachable, match="in the encoding") as raised:
         await api.get(CONFIG_MAPS, "n", "a")
     assert raised.value.reason == "garbage"
 
 
 async def test_an_answer_in_the_encoding_that_was_asked_for_is_read(served: Served) -> None:
-    api = await served(compressed("identity", b'{"metadata":{"name":"a"}}'))
+    api = await served(answer_compressed("identity", b'{"metadata":{"name":"a"}}'))
     assert await api.get(CONFIG_MAPS, "n", "a") == {"metadata": {"name": "a"}}
 
 
@@ -148,15 +152,15 @@ async def test_an_answer_in_the_encoding_that_was_asked_for_is_read(served: Serv
     ids=["compressed", "of empty lines"],
 )
 async def test_a_watch_that_says_nothing_in_many_bytes_is_garbage(served: Served, encoding: str, body: bytes) -> None:
-    api = await served(compressed(encoding, body))
-    assert (await first_failure(api)).reason == "garbage"
+    api = await served(answer_compressed(encoding, body))
+    assert (await first_failure_of_following(api)).reason == "garbage"
 
 
 class Always:
     """A transport whose watch has the next chunk at once, thousands of times: as what aiohttp holds already."""
 
     def __init__(self, chunk: bytes, listed: bytes | None = None) -> None:
-        self.chunk, self.listed = chunk, page() if listed is None else listed
+        self.chunk, self.listed = chunk, list_page_body() if listed is None else listed
         self.given = self.asked = 0
 
     async def request(self, *_: Any, **__: Any) -> Response:
@@ -199,13 +203,13 @@ async def test_a_watch_that_never_waits_lets_others_have_their_turn(chunk: bytes
 # ── What has no end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def endless(*items: Any, asked: list[str] | None = None) -> Answer:
+def answer_with_endless_list(*items: Any, asked: list[str] | None = None) -> Answer:
     """A list whose pages, each of these objects, go on for ever."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         if asked is not None:
             asked.append(request.query["limit"])
-        return web.Response(body=page(*items, more=f"x{len(asked or ())}"))
+        return web.Response(body=list_page_body(*items, more=f"x{len(asked or ())}"))
 
     return answer
 
@@ -223,26 +227,26 @@ async def test_a_list_without_an_end_fails_at_its_bound(
     served: Served, items: tuple[Any, ...], bounds: dict[str, Any], told: str
 ) -> None:
     asked: list[str] = []
-    api = await served(endless(*items, asked=asked), **bounds)
-    error = await first_failure(api)
+    api = await served(answer_with_endless_list(*items, asked=asked), **bounds)
+    error = await first_failure_of_following(api)
     assert re.search(told, str(error)), error
     assert len(asked) <= 10
     whole = {"whole_list_bytes_max" if name == "list_bytes_max" else name: most for name, most in bounds.items()}
-    api = await served(endless(*items), **whole)
+    api = await served(answer_with_endless_list(*items), **whole)
     with pytest.raises(ClusterUnreachable, match=told.replace("list_bytes_max", "whole_list_bytes_max")):
         await api.list(PODS)
 
 
-def told(*events: tuple[str, dict[str, Any]]) -> bytes:
+def watch_lines(*events: tuple[str, dict[str, Any]]) -> bytes:
     """Lines of a watch."""
     return b"".join(json.dumps({"type": kind, "object": one}).encode() + b"\n" for kind, one in events)
 
 
-def watched(lines: bytes, *listed: Any) -> Answer:
+def answer_list_and_watch(lines: bytes, *listed: Any) -> Answer:
     """A list of these objects, and a watch that has these lines."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        return web.Response(body=lines if "watch" in request.query else page(*listed))
+        return web.Response(body=lines if "watch" in request.query else list_page_body(*listed))
 
     return answer
 
@@ -252,35 +256,43 @@ ODD: Final = ("ODD", pod("odd"))
 """What ends a watch by another trouble."""
 NEVER_BEYOND: Final = "an event of type 'ODD'"
 WATCHES: Final = {
-    "objects": (told(*MANY), r"watches of pods beyond list_objects_max \(9\)"),
-    "as many as may be": (told(*MANY[1:], ODD), NEVER_BEYOND),
-    "of one uid": (told(*(("ADDED", pod(f"p{number}", uid="u")) for number in range(9))), r"list_objects_max \(9\)"),
-    "of one name": (told(*(("MODIFIED", pod("p", uid=f"u{number}")) for number in range(9))), r"list_objects_max"),
-    "the same ones": (told(*MANY[1:] * 5, ODD), NEVER_BEYOND),
+    "objects": (watch_lines(*MANY), r"watches of pods beyond list_objects_max \(9\)"),
+    "as many as may be": (watch_lines(*MANY[1:], ODD), NEVER_BEYOND),
+    "of one uid": (
+        watch_lines(*(("ADDED", pod(f"p{number}", uid="u")) for number in range(9))),
+        r"list_objects_max \(9\)",
+    ),
+    "of one name": (
+        watch_lines(*(("MODIFIED", pod("p", uid=f"u{number}")) for number in range(9))),
+        r"list_objects_max",
+    ),
+    "the same ones": (watch_lines(*MANY[1:] * 5, ODD), NEVER_BEYOND),
     "that come and go": (
-        told(*MANY[1:], *((kind, one) for _, one in MANY[1:] * 3 for kind in ("DELETED", "ADDED", "DELETED")), ODD),
+        watch_lines(
+            *MANY[1:], *((kind, one) for _, one in MANY[1:] * 3 for kind in ("DELETED", "ADDED", "DELETED")), ODD
+        ),
         NEVER_BEYOND,
     ),
-    "that were never there": (told(*(("DELETED", one) for _, one in MANY), *MANY), r"list_objects_max \(9\)"),
+    "that were never there": (watch_lines(*(("DELETED", one) for _, one in MANY), *MANY), r"list_objects_max \(9\)"),
     "bytes": (
-        told(*(("MODIFIED", pod(f"p{number}", labels={"a": "x" * 9_000})) for number in range(8))),
+        watch_lines(*(("MODIFIED", pod(f"p{number}", labels={"a": "x" * 9_000})) for number in range(8))),
         r"list_bytes_max \(20000\)",
     ),
-    "bytes of one": (told(*[("MODIFIED", pod("p", labels={"a": "x" * 9_000}))] * 50, ODD), NEVER_BEYOND),
+    "bytes of one": (watch_lines(*[("MODIFIED", pod("p", labels={"a": "x" * 9_000}))] * 50, ODD), NEVER_BEYOND),
 }
 
 
 @pytest.mark.parametrize(("lines", "trouble"), WATCHES.values(), ids=WATCHES)
 async def test_a_watch_tells_of_no_more_than_a_list_may_have(served: Served, lines: bytes, trouble: str) -> None:
-    api = await served(watched(lines, pod("listed")), list_objects_max=9, list_bytes_max=20_000)
-    error = await first_failure(api)
+    api = await served(answer_list_and_watch(lines, pod("listed")), list_objects_max=9, list_bytes_max=20_000)
+    error = await first_failure_of_following(api)
     assert re.search(trouble, str(error)), error
     assert isinstance(error, TooMuch) == (trouble != NEVER_BEYOND)
 
 
 @pytest.mark.looptime
 async def test_a_list_beyond_a_bound_is_not_tried_again_at_once() -> None:
-    transport = Always(b"", page(pod("a"), more="x"))
+    transport = Always(b"", list_page_body(pod("a"), more="x"))
     api = ClusterApi(transport, "blue", ClusterApiSettings(list_objects_max=9))
     with suppress(TimeoutError):
         async with asyncio.timeout(10 * ClusterApiSettings().too_much_pause_seconds + 1):
@@ -292,22 +304,22 @@ async def test_a_list_beyond_a_bound_is_not_tried_again_at_once() -> None:
 @pytest.mark.parametrize("whole", [False, True], ids=["values", "manifests"])
 @pytest.mark.parametrize("filler", ["", "x" * 100_000], ids=["small", "large"])
 async def test_a_page_of_more_objects_than_were_asked_for_is_garbage(served: Served, whole: bool, filler: str) -> None:
-    body = page(*(pod(f"p{number}", annotations={"filler": filler}) for number in range(60)))
-    api = await served(always(body), page_objects=2, page_slack_objects=50)
+    body = list_page_body(*(pod(f"p{number}", annotations={"filler": filler}) for number in range(60)))
+    api = await served(always_answer(body), page_objects=2, page_slack_objects=50)
     if whole:
         with pytest.raises(ClusterUnreachable, match=r"garbage.*52"):
             await api.list(PODS)
     else:
-        error = await first_failure(api)
+        error = await first_failure_of_following(api)
         assert error.reason == "garbage"
         assert "52" in error.detail
 
 
 async def test_millions_of_empty_objects_are_counted_before_they_are_kept(served: Served) -> None:
-    body = page().replace(b"[]", b"[" + b"{}," * 2**20 + b"{}]")
+    body = list_page_body().replace(b"[]", b"[" + b"{}," * 2**20 + b"{}]")
     for nothing in (body, body.replace(b"{}", b"0")):
-        api = await served(always(nothing), max_response_bytes=len(body))
-        for ask in (api.probe(), api.list(PODS), api.node_metrics(5.0)):
+        api = await served(always_answer(nothing), max_response_bytes=len(body))
+        for ask in (api.count_nodes_and_pods(), api.list(PODS), api.node_metrics(5.0)):
             with pytest.raises(ClusterUnreachable, match="garbage"):
                 await ask
         with pytest.raises(DecodeError, match=r"more than 7 objects|Expected `object`"):
@@ -317,14 +329,14 @@ async def test_millions_of_empty_objects_are_counted_before_they_are_kept(served
 # ── What is large ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def many(count: int, filler: str = "x" * 2_000) -> list[dict[str, Any]]:
+def pods_with_filler(count: int, filler: str = "x" * 2_000) -> list[dict[str, Any]]:
     return [pod(f"p{number}", labels={"a": "b"}, annotations={"filler": filler}) for number in range(count)]
 
 
 @pytest.mark.parametrize("count", [0, 1, 100, 2_500])
 async def test_a_large_page_is_read_in_steps_and_says_the_same(served: Served, count: int) -> None:
-    pods = many(count)
-    api = await served(always(page(*pods)), page_objects=5_000)
+    pods = pods_with_filler(count)
+    api = await served(always_answer(list_page_body(*pods)), page_objects=5_000)
     assert await api.list(PODS) == pods
     async with aclosing(cast(AsyncGenerator[tuple[Change, ...], None], api.follow_objects(PODS))) as batches:
         (listed,) = await anext(batches)
@@ -335,7 +347,7 @@ async def test_a_large_page_is_read_in_steps_and_says_the_same(served: Served, c
 
 @pytest.mark.parametrize("whole", [False, True], ids=["values", "manifests"])
 async def test_others_have_their_turn_while_a_large_page_is_read(whole: bool) -> None:
-    body = page(*many(2_500))
+    body = list_page_body(*pods_with_filler(2_500))
     transport = Always(b"", body)
     api = ClusterApi(transport, "blue", ClusterApiSettings(page_objects=5_000))
     reading = asyncio.create_task(api.decode_unpaged_list(PODS, body, whole=whole))
@@ -349,22 +361,22 @@ async def test_others_have_their_turn_while_a_large_page_is_read(whole: bool) ->
 
 @pytest.mark.parametrize("count", [1, 2_500])
 async def test_an_object_that_is_too_large_is_garbage_wherever_it_is(served: Served, count: int) -> None:
-    body = page(*many(count), pod("z", annotations={"filler": "x" * 5_000_000}))
+    body = list_page_body(*pods_with_filler(count), pod("z", annotations={"filler": "x" * 5_000_000}))
     one = json.dumps(pod("z", annotations={"filler": "x" * 5_000_000})).encode()
     settings = ClusterApiSettings(max_object_bytes=4_000_000, page_objects=5_000)
     api = ClusterApi(Always(b'{"type":"ADDED","object":' + one + b"}\n", body), "blue", settings)
     with pytest.raises(ClusterUnreachable, match=r"max_object_bytes \(4000000\)"):
         await api.list(PODS)
-    assert "max_object_bytes" in (await first_failure(api)).detail
-    api = await served(always(one), max_object_bytes=4_000_000)
+    assert "max_object_bytes" in (await first_failure_of_following(api)).detail
+    api = await served(always_answer(one), max_object_bytes=4_000_000)
     for ask in (api.get(PODS, "n", "z"), api.create(PODS, pod("z")), api.delete(PODS, "n", "z", uid="z")):
         with pytest.raises(ClusterUnreachable, match=r"max_object_bytes \(4000000\)"):
             await ask
 
 
 async def test_answers_beyond_their_bound_are_garbage_before_they_are_taken_in(served: Served) -> None:
-    api = await served(always(b"x" * 5_000), max_response_bytes=1_000)
-    for ask in (api.pod_metrics("n", 5.0), api.node_metrics(5.0), api.get(PODS, "n", "a"), api.probe()):
+    api = await served(always_answer(b"x" * 5_000), max_response_bytes=1_000)
+    for ask in (api.pod_metrics("n", 5.0), api.node_metrics(5.0), api.get(PODS, "n", "a"), api.count_nodes_and_pods()):
         with pytest.raises(ClusterUnreachable, match=r"garbage.*more than 1000 bytes"):
             await ask
 
@@ -378,11 +390,11 @@ async def test_answers_beyond_their_bound_are_garbage_before_they_are_taken_in(s
 
 async def test_metrics_have_the_bounds_of_a_list(served: Served) -> None:
     sample = {"metadata": {"name": "a"}, "timestamp": "", "window": ""}
-    api = await served(always(page(sample, sample, sample)), list_objects_max=2)
+    api = await served(always_answer(list_page_body(sample, sample, sample)), list_objects_max=2)
     for ask in (api.pod_metrics("n", 5.0), api.node_metrics(5.0)):
         with pytest.raises(ClusterUnreachable, match="garbage"):
             await ask
-    api = await served(always(page(sample)), list_bytes_max=20)
+    api = await served(always_answer(list_page_body(sample)), list_bytes_max=20)
     for ask in (api.pod_metrics("n", 5.0), api.node_metrics(5.0)):
         with pytest.raises(TooMuch, match=r"list_bytes_max \(20\)"):
             await ask
@@ -450,7 +462,7 @@ async def test_pages_grow_again_once_they_are_small(served: Served) -> None:
         asked.append(request.query["limit"])
         if asked == ["64"]:
             return web.Response(body=b"x" * 2_000)
-        return web.Response(body=page(pod("a"), more="" if len(asked) > 6 else "x"))
+        return web.Response(body=list_page_body(pod("a"), more="" if len(asked) > 6 else "x"))
 
     api = await served(answer, page_objects=64, max_response_bytes=1_000)
     assert len(await api.list(PODS)) == 6

@@ -40,11 +40,11 @@ Served = Callable[..., Awaitable[str]]
 Opened = Callable[..., aiohttp.ClientSession]
 
 
-def answer(body: bytes) -> bytes:
+def http_answer(body: bytes) -> bytes:
     return b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
-def chunk(body: bytes) -> bytes:
+def http_chunk(body: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(body), body)
 
 
@@ -90,7 +90,7 @@ async def opened() -> AsyncIterator[Opened]:
         await session.close()
 
 
-def contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+def make_tls_contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """A client's and a server's."""
     certificate, key = folder / "server.crt", folder / "server.key"
     ensure_certificate(certificate, key, "server")
@@ -99,12 +99,12 @@ def contexts(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return ssl.create_default_context(cafile=str(certificate)), theirs
 
 
-async def body_of(session: aiohttp.ClientSession, url: str) -> bytes:
+async def read_body_at(session: aiohttp.ClientSession, url: str) -> bytes:
     async with session.get(url) as given:
         return await given.read()
 
 
-async def is_cut_off(reader: asyncio.StreamReader) -> None:
+async def wait_until_cut_off(reader: asyncio.StreamReader) -> None:
     """Returns once the client has closed the connection."""
     with suppress(OSError):
         assert await reader.read() == b""
@@ -122,20 +122,20 @@ async def test_what_comes_on_a_connection_that_waits_closes_it(served: Served, o
         nonlocal connections
         connections += 1
         await reader.readuntil(ASKED)
-        writer.write(answer(b"%d" % connections))
+        writer.write(http_answer(b"%d" % connections))
         if connections == 1:
             await has_first.wait()
             writer.write(unasked)
-        await is_cut_off(reader)
+        await wait_until_cut_off(reader)
         closed.set()
 
     has_first = asyncio.Event()
     url, session = await served(talk), opened()
     async with asyncio.timeout(PATIENCE_SECONDS):
-        assert await body_of(session, url) == b"1"
+        assert await read_body_at(session, url) == b"1"
         has_first.set()
         await closed.wait()
-        assert await body_of(session, url) == b"2"
+        assert await read_body_at(session, url) == b"2"
 
 
 @pytest.mark.parametrize("is_encrypted", [False, True], ids=["plain", "TLS"])
@@ -147,7 +147,7 @@ async def test_a_server_that_never_stops_answering_is_cut_off(
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal sent
         await reader.readuntil(ASKED)
-        writer.write(answer(b"{}"))
+        writer.write(http_answer(b"{}"))
         await has_answer.wait()
         try:
             while sent < 50 * 2**20:
@@ -158,10 +158,10 @@ async def test_a_server_that_never_stops_answering_is_cut_off(
             closed.set()
 
     has_answer = asyncio.Event()
-    ours, theirs = contexts(tmp_path) if is_encrypted else (True, None)
+    ours, theirs = make_tls_contexts(tmp_path) if is_encrypted else (True, None)
     url, session = await served(talk, theirs), opened(tls=ours)
     async with asyncio.timeout(PATIENCE_SECONDS):
-        assert await body_of(session, url) == b"{}"
+        assert await read_body_at(session, url) == b"{}"
         has_answer.set()
         await closed.wait()
     assert sent < 20 * 2**20, "what the sockets hold, and no more"
@@ -174,13 +174,13 @@ async def test_of_two_answers_at_once_the_first_is_given_and_the_connection_clos
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(ASKED)
-        writer.write(answer(b"asked") + answer(b"unasked"))
-        await is_cut_off(reader)
+        writer.write(http_answer(b"asked") + http_answer(b"unasked"))
+        await wait_until_cut_off(reader)
         closed.set()
 
     url, session = await served(talk), opened()
     async with asyncio.timeout(PATIENCE_SECONDS):
-        assert await body_of(session, url) == b"asked"
+        assert await read_body_at(session, url) == b"asked"
         await closed.wait()
 
 
@@ -189,7 +189,7 @@ async def test_a_server_that_talks_before_it_is_asked_is_cut_off(served: Served)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(UNASKED)
-        await is_cut_off(reader)
+        await wait_until_cut_off(reader)
         closed.set()
 
     url, loop = URL(await served(talk)), asyncio.get_running_loop()
@@ -210,20 +210,20 @@ async def test_a_request_has_a_few_interim_answers(served: Served, opened: Opene
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(3):
             await reader.readuntil(ASKED)
-            writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * count + answer(b"final"))
-        await is_cut_off(reader)
+            writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" * count + http_answer(b"final"))
+        await wait_until_cut_off(reader)
 
     url, session = await served(talk), opened()
     async with asyncio.timeout(PATIENCE_SECONDS):
         for _ in range(3):  # Each request has as many.
             if refused:
                 with pytest.raises(ServerMisbehaved, match="more than 8 interim answers"):
-                    await body_of(session, url)
+                    await read_body_at(session, url)
             else:
-                assert await body_of(session, url) == b"final"
+                assert await read_body_at(session, url) == b"final"
 
 
-def endless(begin: bytes, again: bytes) -> Talk:
+def talk_without_end(begin: bytes, again: bytes) -> Talk:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(ASKED)
         writer.write(begin)
@@ -239,7 +239,7 @@ BESIDE: Final = "beside the body"
 ENDLESS: Final = {
     "interim answers": (b"", b"HTTP/1.1 102 \r\n\r\n" * 100, "interim answers"),
     "empty lines before a head": (b"", b"\r\n" * 1_000, BESIDE),
-    "chunks of a byte": (CHUNKED, chunk(b"a") * 1_000, BESIDE),
+    "chunks of a byte": (CHUNKED, http_chunk(b"a") * 1_000, BESIDE),
     "an extension of a chunk": (CHUNKED + b"5;", b"a=b;" * 1_000, BESIDE),
     "extensions of chunks": (CHUNKED, b"1;a=%b\r\nx\r\n" % (b"y" * 1_000), BESIDE),
     "zeros of a size": (CHUNKED, b"0" * 1_000, BESIDE),
@@ -258,10 +258,10 @@ async def test_what_has_no_end_ends_at_a_bound(
     served: Served, opened: Opened, begin: bytes, again: bytes, words: str
 ) -> None:
     """Whoever asked is told, whether it waits for a head or reads a body."""
-    url, session = await served(endless(begin, again)), opened(SMALL)
+    url, session = await served(talk_without_end(begin, again)), opened(SMALL)
     async with asyncio.timeout(PATIENCE_SECONDS):
         with pytest.raises(aiohttp.ClientError, match=words):
-            await body_of(session, url)
+            await read_body_at(session, url)
 
 
 @pytest.mark.parametrize(
@@ -284,18 +284,18 @@ async def test_a_body_of_small_chunks_is_as_long_as_it_likes(
         await reader.readuntil(ASKED)
         writer.write(CHUNKED)
         for _ in range(100):
-            writer.write(chunk(line) * (count // 100))
+            writer.write(http_chunk(line) * (count // 100))
             await writer.drain()
         writer.write(b"0\r\n\r\n")
-        await is_cut_off(reader)
+        await wait_until_cut_off(reader)
 
     url, session = await served(talk), opened(bounds)
     async with asyncio.timeout(PATIENCE_SECONDS):
         if refused:
             with pytest.raises(ServerMisbehaved, match=BESIDE):
-                await body_of(session, url)
+                await read_body_at(session, url)
         else:
-            assert await body_of(session, url) == line * count
+            assert await read_body_at(session, url) == line * count
 
 
 async def test_a_connection_is_used_again_whatever_the_size_of_an_answer(served: Served, opened: Opened) -> None:
@@ -307,9 +307,9 @@ async def test_a_connection_is_used_again_whatever_the_size_of_an_answer(served:
         connections += 1
         while True:
             await reader.readuntil(ASKED)
-            writer.write(answer(large))
+            writer.write(http_answer(large))
             await reader.readuntil(ASKED)
-            writer.write(CHUNKED + chunk(large) + b"0\r\n\r\n")
+            writer.write(CHUNKED + http_chunk(large) + b"0\r\n\r\n")
             await reader.readuntil(ASKED)
             writer.write(b"HTTP/1.1 204 No Content\r\n\r\n")
 
@@ -335,10 +335,10 @@ async def test_who_reads_a_body_is_told_that_its_framing_breaks(served: Served, 
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(ASKED)
-        writer.write(CHUNKED + chunk(b"first"))
+        writer.write(CHUNKED + http_chunk(b"first"))
         await has_first.wait()
         writer.write(b"this is no size\r\n")
-        await is_cut_off(reader)
+        await wait_until_cut_off(reader)
         is_over.set()
 
     has_first, url = asyncio.Event(), await served(talk)
@@ -362,8 +362,8 @@ async def test_who_reads_a_body_is_told_that_the_session_was_closed(
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(ASKED)
-        writer.write(CHUNKED + chunk(b"first"))
-        await is_cut_off(reader)
+        writer.write(CHUNKED + http_chunk(b"first"))
+        await wait_until_cut_off(reader)
 
     url, session = await served(talk), opened()
     async with asyncio.timeout(PATIENCE_SECONDS), session.get(url) as given:
@@ -378,7 +378,7 @@ async def test_who_reads_a_body_is_told_that_the_session_was_closed(
 # ── What a cluster that does so is called ───────────────────────────────────────────────────────────────────────────
 
 
-async def unreachable(url: str, **settings: Any) -> ClusterUnreachable:
+async def unreachable_error(url: str, **settings: Any) -> ClusterUnreachable:
     transport = HttpTransport(Credentials(lambda: Endpoint(url)), "blue", ClusterApiSettings(**settings))
     try:
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -391,11 +391,11 @@ async def unreachable(url: str, **settings: Any) -> ClusterUnreachable:
 
 async def test_a_cluster_that_sends_too_much_beside_an_answer_is_unreachable(served: Served) -> None:
     begin, again, _ = ENDLESS["interim answers"]
-    error = await unreachable(await served(endless(begin, again)))
+    error = await unreachable_error(await served(talk_without_end(begin, again)))
     assert error.reason == "garbage"
     assert error.detail == "GET /: the server sent more than 8 interim answers to one request"
     begin, again, _ = ENDLESS["chunks of a byte"]
-    error = await unreachable(await served(endless(begin, again)), answer_bounds=SMALL)
+    error = await unreachable_error(await served(talk_without_end(begin, again)), answer_bounds=SMALL)
     assert error.reason == "garbage"
     assert error.detail == "GET /: the server sent more than 50000 bytes beside the body of an answer"
 
@@ -406,9 +406,9 @@ async def test_of_what_is_no_http_a_little_is_quoted(served: Served) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(ASKED)
         writer.write(b"HTTP/1.1 200 OK\r\n\x01" + b"\xff" * 100_000)
-        await is_cut_off(reader)
+        await wait_until_cut_off(reader)
 
-    error = await unreachable(await served(talk))
+    error = await unreachable_error(await served(talk))
     assert "Invalid header token" in error.detail
     assert len(error.detail) < 600
 

@@ -35,11 +35,11 @@ class Door:
         self.number = number
         self.tls = tls
 
-    async def plain(self) -> Connection:
+    async def open_plain_connection(self) -> Connection:
         """A connection over which nothing was said."""
         return await asyncio.open_connection("127.0.0.1", self.number)
 
-    async def greeted(self) -> Connection:
+    async def open_greeted_connection(self) -> Connection:
         """One whose handshake is over, where there is one; tried again where that took longer than it may."""
         async with asyncio.timeout(SECONDS):
             while True:
@@ -51,19 +51,19 @@ class Door:
 
 
 @asynccontextmanager
-async def served(kind: str, folder: Path, **changes: float) -> AsyncIterator[Door]:
+async def serve_http_port(kind: str, folder: Path, **changes: float) -> AsyncIterator[Door]:
     """kind: plain or tls."""
     ports: list[HttpPort] = []
 
-    async def known(request: web.Request) -> web.Response:
+    async def answer_known(request: web.Request) -> web.Response:
         ports[0].mark_known(request)
         return web.Response(text=GOOD)
 
-    async def anyone(_: web.Request) -> web.Response:
+    async def answer_anyone(_: web.Request) -> web.Response:
         return web.Response(text="somebody")
 
     app = web.Application()
-    app.add_routes([web.get("/known", known), web.get("/anyone", anyone)])
+    app.add_routes([web.get("/known", answer_known), web.get("/anyone", answer_anyone)])
     server = client = None
     if kind == "tls":
         certificate, key = folder / "server.crt", folder / "server.key"
@@ -81,19 +81,19 @@ async def served(kind: str, folder: Path, **changes: float) -> AsyncIterator[Doo
 
 
 @asynccontextmanager
-async def client(door: Door) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+async def open_client(door: Door) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Asks over one connection, which stays open."""
     patience = aiohttp.ClientTimeout(SECONDS)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=1), timeout=patience) as session:
 
-        async def ask() -> None:
+        async def ask_as_known() -> None:
             async with session.get(door.url("/known"), ssl=door.tls or False) as answer:
                 assert await answer.text() == GOOD
 
-        yield ask
+        yield ask_as_known
 
 
-async def patiently(ask: Callable[[], Awaitable[None]]) -> None:
+async def ask_until_answered(ask: Callable[[], Awaitable[None]]) -> None:
     """Until it is answered: a first request that takes longer than a stranger may is cut off, and asked again."""
     async with asyncio.timeout(SECONDS):
         while True:
@@ -101,18 +101,18 @@ async def patiently(ask: Callable[[], Awaitable[None]]) -> None:
                 return await ask()
 
 
-async def answered(door: Door) -> Connection:
+async def open_known_connection(door: Door) -> Connection:
     """A connection over which somebody known was answered."""
     async with asyncio.timeout(SECONDS):
         while True:
             with suppress(ConnectionError, asyncio.IncompleteReadError):
-                connection = await door.greeted()
+                connection = await door.open_greeted_connection()
                 connection[1].write(b"GET /known HTTP/1.1\r\nHost: x\r\n\r\n")
                 await connection[0].readuntil(GOOD.encode())
                 return connection
 
 
-async def closed(connection: Connection) -> None:
+async def wait_until_closed(connection: Connection) -> None:
     """Until the other side has closed it."""
     with suppress(ConnectionError, ssl.SSLError):
         async with asyncio.timeout(SECONDS):
@@ -121,7 +121,7 @@ async def closed(connection: Connection) -> None:
     connection[1].transport.abort()
 
 
-def refused(kind: str, reason: str) -> float:
+def refused_connection_count(kind: str, reason: str) -> float:
     return float(metrics.HTTP_CONNECTIONS_REFUSED.labels(kind, reason)._value.get())
 
 
@@ -133,40 +133,47 @@ def kind(request: pytest.FixtureRequest) -> str:
 # ── What a stranger may have ────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def silence(door: Door) -> Connection:
-    return await door.plain()
+async def keep_silent(door: Door) -> Connection:
+    return await door.open_plain_connection()
 
 
-async def half_a_handshake(door: Door) -> Connection:
+async def send_half_a_handshake(door: Door) -> Connection:
     """The first bytes of a ClientHello, or of a line."""
-    connection = await door.plain()
+    connection = await door.open_plain_connection()
     connection[1].write(b"\x16\x03\x01\x02\x00\x01\x00" if door.tls else b"GE")
     return connection
 
 
-async def silence_after_the_handshake(door: Door) -> Connection:
-    return await door.greeted()
+async def keep_silent_after_handshake(door: Door) -> Connection:
+    return await door.open_greeted_connection()
 
 
-async def half_a_head(door: Door) -> Connection:
-    connection = await door.greeted()
+async def send_half_a_head(door: Door) -> Connection:
+    connection = await door.open_greeted_connection()
     connection[1].write(b"GET /known HTTP/1.1\r\nHost: x\r\n")
     return connection
 
 
-async def half_a_body(door: Door) -> Connection:
-    connection = await door.greeted()
+async def send_half_a_body(door: Door) -> Connection:
+    connection = await door.open_greeted_connection()
     connection[1].write(b"GET /anyone HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nx")
     return connection
 
 
-async def a_question_of_nobody(door: Door) -> Connection:
-    connection = await door.greeted()
+async def ask_as_stranger(door: Door) -> Connection:
+    connection = await door.open_greeted_connection()
     connection[1].write(b"GET /anyone HTTP/1.1\r\nHost: x\r\n\r\n")
     return connection
 
 
-HELD = (silence, half_a_handshake, silence_after_the_handshake, half_a_head, half_a_body, a_question_of_nobody)
+HELD = (
+    keep_silent,
+    send_half_a_handshake,
+    keep_silent_after_handshake,
+    send_half_a_head,
+    send_half_a_body,
+    ask_as_stranger,
+)
 
 
 @pytest.mark.parametrize("held", HELD, ids=lambda held: held.__name__)
@@ -174,15 +181,15 @@ async def test_a_crowd_that_stays_keeps_nobody_out(
     kind: str, tmp_path: Path, held: Callable[[Door], Awaitable[Connection]]
 ) -> None:
     """The oldest of it make room, and what is known is never closed for it."""
-    async with served(kind, tmp_path, strangers_max=4) as door, client(door) as ask:
+    async with serve_http_port(kind, tmp_path, strangers_max=4) as door, open_client(door) as ask:
         await ask()
         crowd = [await held(door) for _ in range(4)]
         for _ in range(5):
             crowd.append(await held(door))
-            async with client(door) as another:
+            async with open_client(door) as another:
                 await another()
         await ask()
-        await closed(crowd[0])
+        await wait_until_closed(crowd[0])
         for _, writer in crowd:
             writer.transport.abort()
 
@@ -190,7 +197,7 @@ async def test_a_crowd_that_stays_keeps_nobody_out(
 async def test_a_burst_that_is_accepted_at_once_is_closed_down_to_its_bound(kind: str, tmp_path: Path) -> None:
     """The port has no turn of the loop while it accepts them. A closed one is closed at once, not by a collection."""
     loop = asyncio.get_running_loop()
-    async with served(kind, tmp_path) as door:
+    async with serve_http_port(kind, tmp_path) as door:
         crowd = [socket.create_connection(("127.0.0.1", door.number)) for _ in range(200)]
         gc.disable()
         try:
@@ -206,28 +213,28 @@ async def test_a_burst_that_is_accepted_at_once_is_closed_down_to_its_bound(kind
 
 
 async def test_what_is_closed_for_others_is_counted(kind: str, tmp_path: Path) -> None:
-    before = refused(kind, STRANGERS)
-    async with served(kind, tmp_path, strangers_max=1) as door:
-        first, second = await silence(door), await silence(door)
-        await closed(first)
+    before = refused_connection_count(kind, STRANGERS)
+    async with serve_http_port(kind, tmp_path, strangers_max=1) as door:
+        first, second = await keep_silent(door), await keep_silent(door)
+        await wait_until_closed(first)
         second[1].transport.abort()
-    assert refused(kind, STRANGERS) == before + 1
+    assert refused_connection_count(kind, STRANGERS) == before + 1
 
 
 @pytest.mark.parametrize("held", HELD, ids=lambda held: held.__name__)
 async def test_a_strangers_connection_ends_and_a_known_one_stays(
     kind: str, tmp_path: Path, held: Callable[[Door], Awaitable[Connection]]
 ) -> None:
-    async with served(kind, tmp_path, stranger_seconds=2.0) as door, client(door) as ask:
-        await patiently(ask)
-        await closed(await held(door))
+    async with serve_http_port(kind, tmp_path, stranger_seconds=2.0) as door, open_client(door) as ask:
+        await ask_until_answered(ask)
+        await wait_until_closed(await held(door))
         await ask()
 
 
 async def test_a_head_that_comes_byte_by_byte_ends_with_its_time(kind: str, tmp_path: Path) -> None:
-    before = refused(kind, TIME)
-    async with served(kind, tmp_path, stranger_seconds=2.0) as door:
-        reader, writer = await door.greeted()
+    before = refused_connection_count(kind, TIME)
+    async with serve_http_port(kind, tmp_path, stranger_seconds=2.0) as door:
+        reader, writer = await door.open_greeted_connection()
         writer.write(b"GET /known HTTP/1.1\r\nx: ")
 
         async def drip() -> None:
@@ -238,37 +245,37 @@ async def test_a_head_that_comes_byte_by_byte_ends_with_its_time(kind: str, tmp_
                     await asyncio.sleep(0.05)
 
         dripping = asyncio.create_task(drip())
-        await closed((reader, writer))
+        await wait_until_closed((reader, writer))
         await dripping
-        async with client(door) as ask:
-            await patiently(ask)
-    assert refused(kind, TIME) > before
+        async with open_client(door) as ask:
+            await ask_until_answered(ask)
+    assert refused_connection_count(kind, TIME) > before
 
 
 async def test_a_known_connection_on_which_nothing_is_asked_ends(kind: str, tmp_path: Path) -> None:
-    async with served(kind, tmp_path, idle_seconds=2.0) as door:
+    async with serve_http_port(kind, tmp_path, idle_seconds=2.0) as door:
         for after in (b"", b"GET /known HTTP/1.1\r\n"):
-            connection = await answered(door)
+            connection = await open_known_connection(door)
             connection[1].write(after)
-            await closed(connection)
+            await wait_until_closed(connection)
 
 
 async def test_a_known_connection_makes_room_for_nobody(kind: str, tmp_path: Path) -> None:
-    before = refused(kind, ALL)
-    async with served(kind, tmp_path, connections_max=1) as door, client(door) as ask:
+    before = refused_connection_count(kind, ALL)
+    async with serve_http_port(kind, tmp_path, connections_max=1) as door, open_client(door) as ask:
         await ask()
-        await closed(await door.plain())
+        await wait_until_closed(await door.open_plain_connection())
         await ask()
-    assert refused(kind, ALL) == before + 1
+    assert refused_connection_count(kind, ALL) == before + 1
 
 
 async def test_what_is_open_when_a_port_closes_is_closed(kind: str, tmp_path: Path) -> None:
-    async with served(kind, tmp_path) as door:
+    async with serve_http_port(kind, tmp_path) as door:
         crowd = [await held(door) for held in HELD]
-        async with client(door) as ask:
+        async with open_client(door) as ask:
             await ask()
     for connection in crowd:
-        await closed(connection)
+        await wait_until_closed(connection)
 
 
 # ── File descriptors, and the health port of a process ──────────────────────────────────────────────────────────────
@@ -300,14 +307,14 @@ sys.exit(run("sample", main, ProcessSettings(instance="i", health_port=int(sys.a
 
 
 @asynccontextmanager
-async def child() -> AsyncIterator[tuple[Door, asyncio.subprocess.Process]]:
+async def start_child_process() -> AsyncIterator[tuple[Door, asyncio.subprocess.Process]]:
     """Starts a process with 200 file descriptors and a health port."""
     pipe, number = asyncio.subprocess.PIPE, session_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", CHILD, str(number), stdin=pipe, stdout=pipe, stderr=asyncio.subprocess.DEVNULL
     )
     try:
-        await line(process, '"started"')
+        await read_line_having(process, '"started"')
         yield Door(number, None), process
     finally:
         if process.returncode is None:
@@ -315,7 +322,7 @@ async def child() -> AsyncIterator[tuple[Door, asyncio.subprocess.Process]]:
         await process.wait()
 
 
-async def line(process: asyncio.subprocess.Process, having: str) -> str:
+async def read_line_having(process: asyncio.subprocess.Process, having: str) -> str:
     """The next one that has this text."""
     assert process.stdout
     async with asyncio.timeout(3 * SECONDS):
@@ -325,13 +332,13 @@ async def line(process: asyncio.subprocess.Process, having: str) -> str:
     raise AssertionError(f"it has ended without {having}")
 
 
-async def tell(process: asyncio.subprocess.Process, word: str) -> None:
+async def send_word(process: asyncio.subprocess.Process, word: str) -> None:
     assert process.stdin
     process.stdin.write(f"{word}\n".encode())
     await process.stdin.drain()
 
 
-async def healthy(door: Door) -> None:
+async def assert_healthy(door: Door) -> None:
     patience = aiohttp.ClientTimeout(SECONDS)
     async with aiohttp.ClientSession(timeout=patience) as session, session.get(door.url("/healthz")) as answer:
         assert (answer.status, answer.headers["Connection"]) == (200, "close")
@@ -339,27 +346,27 @@ async def healthy(door: Door) -> None:
 
 async def test_half_requests_keep_nobody_from_a_health_port() -> None:
     """Three hundred, where there may be 72, and nobody is known."""
-    async with child() as (door, process):
-        crowd = [await half_a_head(door) for _ in range(300)]
-        await healthy(door)
+    async with start_child_process() as (door, process):
+        crowd = [await send_half_a_head(door) for _ in range(300)]
+        await assert_healthy(door)
         for connection in crowd[:100]:
-            await closed(connection)
-        await tell(process, "end")
+            await wait_until_closed(connection)
+        await send_word(process, "end")
         assert await process.wait() == 0
 
 
 async def test_a_process_without_a_file_descriptor_says_so_and_goes_on() -> None:
-    async with child() as (door, process):
-        await healthy(door)
-        await tell(process, "take")
-        await line(process, "done")
-        crowd = [await silence(door) for _ in range(20)]
-        said = json.loads(await line(process, "connections were closed or refused"))
+    async with start_child_process() as (door, process):
+        await assert_healthy(door)
+        await send_word(process, "take")
+        await read_line_having(process, "done")
+        crowd = [await keep_silent(door) for _ in range(20)]
+        said = json.loads(await read_line_having(process, "connections were closed or refused"))
         assert (said["level"], said["port"], said["error"]) == ("warning", "health", "Too many open files")
-        await tell(process, "give")
-        await line(process, "done")
-        await healthy(door)
+        await send_word(process, "give")
+        await read_line_having(process, "done")
+        await assert_healthy(door)
         for _, writer in crowd:
             writer.transport.abort()
-        await tell(process, "end")
+        await send_word(process, "end")
         assert await process.wait() == 0

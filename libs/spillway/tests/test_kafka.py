@@ -59,7 +59,7 @@ async def test_a_broker_that_names_no_broker_is_waited_for(options: dict[str, st
     async with broker_that_names_none() as bootstrap:
         bus = KafkaBus(KafkaSettings(bootstrap, request_seconds=0.2), "", "test")
         with pytest.raises(BusUnavailable):
-            await bus.retry_until(0.5, lambda: bus.started_producer(**options))
+            await bus.retry_until(0.5, lambda: bus.start_producer(**options))
 
 
 @asynccontextmanager
@@ -83,7 +83,7 @@ async def test_a_silent_broker_holds_up_no_client(kafka_bootstrap: str) -> None:
         settings = KafkaSettings(f"{silent},{kafka_bootstrap}", request_seconds=2 * DEADLINE_SECONDS)
         bus = KafkaBus(settings, "", "test")
         for _ in range(CLIENTS):
-            await bus.close_later((await bus.started_producer(enable_idempotence=True)).stop())
+            await bus.close_later((await bus.start_producer(enable_idempotence=True)).stop())
 
 
 async def test_when_no_broker_answers_all_are_tried() -> None:
@@ -100,7 +100,7 @@ async def test_the_broker_that_answers_is_taken() -> None:
     assert set(found) == {awake}
 
 
-def holding_all(partitions: int) -> GroupMember:
+def member_with_all_partitions(partitions: int) -> GroupMember:
     async def join(_: GroupSeat) -> None:
         """There is no group: the test says what it gives."""
 
@@ -144,7 +144,9 @@ async def test_a_transaction_that_nobody_ends_is_ended_by_the_broker_after_ten_s
     asked = asyncio.get_running_loop().create_future()
     async with coordinating_broker(asked) as bootstrap, asyncio.timeout(DEADLINE_SECONDS):
         bus = KafkaBus(KafkaSettings(bootstrap, request_seconds=0.2), "", "test")
-        taking = asyncio.create_task(KafkaStandbyTurn(bus, "planner", "planner-1", holding_all(1)).wait_for_turn())
+        taking = asyncio.create_task(
+            KafkaStandbyTurn(bus, "planner", "planner-1", member_with_all_partitions(1)).wait_for_turn()
+        )
         assert (await asked).transaction_timeout_ms == 10_000
         taking.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -194,7 +196,7 @@ async def test_a_transaction_after_another_asks_again_as_soon_as_the_settings_sa
 async def test_what_a_rebalance_gives_back_within_the_moment_is_kept(given_back: set[int]) -> None:
     """And what it does not give back is let go when the moment is over, not before."""
 
-    member = holding_all(2)
+    member = member_with_all_partitions(2)
     member.release_partitions_soon()
     await asyncio.sleep(4.0)
     assert member.partitions == {0, 1}

@@ -26,7 +26,7 @@ PASSWORD = "a-word-that-passes"
 SCRAM = {"SECURITY_PROTOCOL": "SASL_SSL", "SASL_USERNAME": "planner", "SASL_PASSWORD_FILE": "/run/kafka/password"}
 
 
-def read(**variables: str) -> KafkaSettings:
+def read_settings(**variables: str) -> KafkaSettings:
     environ = {KAFKA_PREFIX + name: value for name, value in {"BOOTSTRAP": "kafka:9093", **variables}.items()}
     return settings_from_environment(KafkaSettings, environ, KAFKA_PREFIX)
 
@@ -40,13 +40,13 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def test_without_any_of_it_nothing_is_encrypted_and_nobody_asks_who_we_are() -> None:
-    settings = read()
+    settings = read_settings()
     assert settings.security == KafkaSecurity()
     assert load_kafka_access(settings.bootstrap, settings.security).proof == {"security_protocol": "PLAINTEXT"}
 
 
 def test_names_are_kafkas() -> None:
-    settings = read(**SCRAM, SSL_CA_FILE="/ca", SSL_CERTIFICATE_FILE="/crt", SSL_KEY_FILE="/key")
+    settings = read_settings(**SCRAM, SSL_CA_FILE="/ca", SSL_CERTIFICATE_FILE="/crt", SSL_KEY_FILE="/key")
     assert settings.security == KafkaSecurity(
         "SASL_SSL", "SCRAM-SHA-512", "planner", "/run/kafka/password", "/ca", "/crt", "/key"
     )
@@ -95,16 +95,16 @@ def test_names_are_kafkas() -> None:
 )
 def test_what_does_not_go_together_is_refused(variables: dict[str, str], why: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        read(**variables)
+        read_settings(**variables)
     assert why in str(refused.value)
 
 
 def test_a_password_in_place_of_its_file_is_not_shown() -> None:
     with pytest.raises(SettingsError, match="did you mean SPILLWAY_KAFKA_SASL_PASSWORD_FILE") as refused:
-        read(**SCRAM, SASL_PASSWORD=PASSWORD)
+        read_settings(**SCRAM, SASL_PASSWORD=PASSWORD)
     assert PASSWORD not in str(refused.value)
     with pytest.raises(OperatorError, match="hidden") as missing:
-        load_kafka_access("kafka:9093", read(**{**SCRAM, "SASL_PASSWORD_FILE": PASSWORD}).security)
+        load_kafka_access("kafka:9093", read_settings(**{**SCRAM, "SASL_PASSWORD_FILE": PASSWORD}).security)
     assert PASSWORD not in str(missing.value)
 
 
@@ -115,7 +115,7 @@ def test_the_password_is_the_line_and_shown_nowhere(tmp_path: Path, caplog: pyte
     caplog.set_level(logging.DEBUG)
     file = tmp_path / "password"
     file.write_text(PASSWORD + "\n")
-    access = load_kafka_access("kafka:9093", read(**{**SCRAM, "SASL_PASSWORD_FILE": str(file)}).security)
+    access = load_kafka_access("kafka:9093", read_settings(**{**SCRAM, "SASL_PASSWORD_FILE": str(file)}).security)
     assert access.proof["sasl_plain_password"] == PASSWORD
     assert PASSWORD not in repr(access) + caplog.text
 
@@ -181,7 +181,7 @@ def test_any_other_error_says_nothing_of_rights() -> None:
 
 
 @asynccontextmanager
-async def hanging_up() -> AsyncIterator[str]:
+async def broker_that_hangs_up() -> AsyncIterator[str]:
     """As a broker does at a first word that is not of its protocol."""
 
     async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -196,7 +196,7 @@ async def hanging_up() -> AsyncIterator[str]:
 
 @pytest.mark.parametrize("protocol", ["PLAINTEXT", "SSL"])
 async def test_a_port_that_speaks_something_else_is_asked_about(protocol: str) -> None:
-    async with hanging_up() as broker:
+    async with broker_that_hangs_up() as broker:
         access = load_kafka_access(broker, KafkaSecurity(protocol))  # type: ignore[arg-type]
         with pytest.raises(
             LetNotIn, match=f"{broker} lets this client not in: .*; is {protocol} what that port speaks"
@@ -205,14 +205,14 @@ async def test_a_port_that_speaks_something_else_is_asked_about(protocol: str) -
 
 
 async def test_a_broker_that_is_gone_is_no_refusal() -> None:
-    async with hanging_up() as gone:
+    async with broker_that_hangs_up() as gone:
         pass
     await KafkaAccess(gone).raise_known_reason(KafkaConnectionError("Unable to bootstrap"), "use")
 
 
 async def test_who_is_not_let_in_is_told_why_when_the_start_is_given_up() -> None:
     """By an error that is the operator's, and of the log that cannot be reached."""
-    async with hanging_up() as broker:
+    async with broker_that_hangs_up() as broker:
         with pytest.raises(LogClosed, match="what that port speaks"):
             async with KafkaBus(KafkaSettings(broker, start_seconds=0.5), "", "test"):
                 pass

@@ -28,7 +28,7 @@ from spillway.kafka.member import GroupMember, GroupSeat
 PRIVATE_MODULES = ("aiokafka.consumer.", "aiokafka.coordinator.", "aiokafka.producer.", "aiokafka.record.")
 
 
-def other(*_: Any, **__: Any) -> None:
+def unlike_any_function(*_: Any, **__: Any) -> None:
     """In place of a function of aiokafka: it uses none of the names that were expected."""
 
 
@@ -90,7 +90,7 @@ def test_a_name_that_is_gone_is_noticed(point: Point, owner: Any, name: str, mon
         monkeypatch.setattr(__import__(owner.__module__, fromlist=["_"]), owner.__name__, Without())
     else:
         monkeypatch.delattr(owner, name)
-    notices(point)
+    assert_noticed(point)
 
 
 @pytest.mark.parametrize(("point", "owner", "name"), CHANGED, ids=name_of)
@@ -98,11 +98,11 @@ def test_a_name_that_nobody_reads_any_more_is_noticed(
     point: Point, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else what we replace would be replaced in vain, and nothing would fail."""
-    monkeypatch.setattr(owner, name, other)
-    notices(point)
+    monkeypatch.setattr(owner, name, unlike_any_function)
+    assert_noticed(point)
 
 
-def notices(point: Point) -> None:
+def assert_noticed(point: Point) -> None:
     """One line names the point and the version that was found: in the log, or as what ends the start."""
     ended, usable = "", frozenset[Point]()
     with capture_logs() as logs:
@@ -120,13 +120,13 @@ async def test_a_start_ends_where_a_point_is_missing_that_cannot_be_done_without
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Before any broker is asked: there is none here."""
-    monkeypatch.setattr(fetcher.PartitionRecords, "_unpack_records", other)
+    monkeypatch.setattr(fetcher.PartitionRecords, "_unpack_records", unlike_any_function)
     with pytest.raises(OtherShape, match="point 6"):
         await KafkaBus(KafkaSettings("127.0.0.1:1"), "", "test").__aenter__()
 
 
 def test_no_other_kafka_is_asked_where_its_frames_cannot_be_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(AIOKafkaConnection, "_create_reader_task", other)
+    monkeypatch.setattr(AIOKafkaConnection, "_create_reader_task", unlike_any_function)
     with pytest.raises(OtherShape, match="point 8"), internals.bound_frame_bytes(1_000):
         pass
 
@@ -143,7 +143,7 @@ async def test_fetch_sessions_are_on_unless_they_are_switched_off_or_cannot_be(
     bus._usable = usable
     client = SimpleNamespace(cluster=None)
     consumer = SimpleNamespace(_client=client, _fetcher=SimpleNamespace(_client=client))
-    sessions = bus._sessions(consumer)
+    sessions = bus._fetch_sessions_of(consumer)
     assert (sessions is not None) == has_sessions
     assert consumer._fetcher._client is (sessions or client)
 
@@ -168,7 +168,7 @@ async def test_who_leaves_says_good_bye_where_it_can(says_good_bye: bool, left_a
 
     seat = GroupSeat(GroupMember("group", 1, let_go_seconds=5.0, join=join))
     seat.consumer = Consumer()
-    await seat.leave(says_good_bye)
+    await seat.leave_group(says_good_bye)
     assert seat.consumer.left_as == left_as
 
 
@@ -177,11 +177,11 @@ def test_no_other_module_reads_what_is_private_in_aiokafka() -> None:
     folder = Path(spillway.__file__).parent / "kafka"
     others = [path for path in folder.glob("*.py") if path.stem != "internals"]
     assert {path.stem for path in others if "SLF001" in path.read_text()} == set()
-    found = {name for path in others for name in imported(path) if f"{name}.".startswith(PRIVATE_MODULES)}
+    found = {name for path in others for name in imported_names(path) if f"{name}.".startswith(PRIVATE_MODULES)}
     assert found == set()
 
 
-def imported(path: Path) -> Iterator[str]:
+def imported_names(path: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -34,7 +34,7 @@ def kubeconfig(**changes: Any) -> dict[str, Any]:
     return {key: value for key, value in (config | changes).items() if value is not None}
 
 
-def written(folder: Path, content: dict[str, Any] | str) -> Path:
+def write_kubeconfig(folder: Path, content: dict[str, Any] | str) -> Path:
     text = content if isinstance(content, str) else yaml.safe_dump(content)
     (folder / "own-1.kubeconfig").write_text(text)
     return folder
@@ -42,7 +42,7 @@ def written(folder: Path, content: dict[str, Any] | str) -> Path:
 
 @pytest.mark.parametrize("dump", [yaml.safe_dump, json.dumps], ids=["yaml", "json"])
 def test_an_endpoint_is_read_from_yaml_and_json(tmp_path: Path, dump: Any) -> None:
-    endpoint = load_endpoint(written(tmp_path, dump(kubeconfig())), "own-1")
+    endpoint = load_endpoint(write_kubeconfig(tmp_path, dump(kubeconfig())), "own-1")
     assert (endpoint.server, endpoint.ca, endpoint.token) == ("https://127.0.0.1:6443", PEM, SECRET)
     assert SECRET not in repr(endpoint)
 
@@ -52,7 +52,7 @@ def test_relative_paths_start_at_the_kubeconfig(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
     cluster = {"certificate-authority-data": None, "certificate-authority": "ca.pem"}
     user = {"client-certificate": "user.pem", "client-key": "user.key", "tokenFile": "token"}
-    endpoint = load_endpoint(written(tmp_path, kubeconfig(cluster=cluster, user=user)), "own-1")
+    endpoint = load_endpoint(write_kubeconfig(tmp_path, kubeconfig(cluster=cluster, user=user)), "own-1")
     assert (endpoint.ca, endpoint.client_certificate, endpoint.client_key) == (PEM, PEM, PEM)
     assert endpoint.token == "renewed"
 
@@ -65,14 +65,14 @@ def test_an_account_of_a_pod_is_read_by_its_paths(tmp_path: Path) -> None:
     (mounted / "ca.crt").write_bytes(PEM)
     cluster = {"certificate-authority-data": None, "certificate-authority": str(mounted / "ca.crt")}
     user = {"tokenFile": str(mounted / "token")}
-    endpoint = load_endpoint(written(tmp_path, kubeconfig(cluster=cluster, user=user)), "own-1")
+    endpoint = load_endpoint(write_kubeconfig(tmp_path, kubeconfig(cluster=cluster, user=user)), "own-1")
     assert (endpoint.ca, endpoint.token) == (PEM, "of-the-pod")
     assert [path for path, _ in endpoint.files] == [mounted / "token"]
 
 
 def test_a_context_needs_no_user(tmp_path: Path) -> None:
     contexts = [{"name": "x", "context": {"cluster": "c"}}]
-    endpoint = load_endpoint(written(tmp_path, kubeconfig(contexts=contexts, users=None)), "own-1")
+    endpoint = load_endpoint(write_kubeconfig(tmp_path, kubeconfig(contexts=contexts, users=None)), "own-1")
     assert endpoint.token is None
 
 
@@ -169,7 +169,7 @@ READ_PROXIES = {
 
 @pytest.mark.parametrize(("text", "proxy"), READ_PROXIES.values(), ids=READ_PROXIES)
 def test_a_proxy_is_read_apart_from_its_password(tmp_path: Path, text: str | None, proxy: Proxy | None) -> None:
-    endpoint = load_endpoint(written(tmp_path, kubeconfig(cluster={"proxy-url": text})), "own-1")
+    endpoint = load_endpoint(write_kubeconfig(tmp_path, kubeconfig(cluster={"proxy-url": text})), "own-1")
     assert endpoint.proxy == proxy
     assert "Basic" not in repr(endpoint)
 
@@ -177,7 +177,7 @@ def test_a_proxy_is_read_apart_from_its_password(tmp_path: Path, text: str | Non
 def test_fields_that_are_empty_are_as_if_they_were_not_there(tmp_path: Path) -> None:
     """As Kubernetes' own reader takes them."""
     user = {"token": SECRET, "exec": None, "auth-provider": {}, "as": "", "as-groups": [], "username": ""}
-    assert load_endpoint(written(tmp_path, kubeconfig(user=user)), "own-1").token == SECRET
+    assert load_endpoint(write_kubeconfig(tmp_path, kubeconfig(user=user)), "own-1").token == SECRET
 
 
 @pytest.mark.parametrize(
@@ -186,7 +186,7 @@ def test_fields_that_are_empty_are_as_if_they_were_not_there(tmp_path: Path) -> 
     ids=["kubeconfig", "token"],
 )
 def test_a_file_that_is_too_long_is_not_read(tmp_path: Path, file: str, words: str) -> None:
-    written(tmp_path, kubeconfig(user={"tokenFile": "token"}))
+    write_kubeconfig(tmp_path, kubeconfig(user={"tokenFile": "token"}))
     with (tmp_path / file).open("a") as opened:
         opened.write("#" * (MAX_FILE_BYTES + 1))
     with pytest.raises(BadCredentials, match=words):
@@ -196,7 +196,7 @@ def test_a_file_that_is_too_long_is_not_read(tmp_path: Path, file: str, words: s
 @pytest.mark.parametrize(("content", "words"), BAD_CREDENTIALS.values(), ids=BAD_CREDENTIALS)
 def test_bad_credentials_are_named_and_never_printed(tmp_path: Path, content: dict[str, Any] | str, words: str) -> None:
     with pytest.raises(BadCredentials, match=words) as raised:
-        load_endpoint(written(tmp_path, content), "own-1")
+        load_endpoint(write_kubeconfig(tmp_path, content), "own-1")
     assert str(tmp_path / "own-1.kubeconfig") in str(raised.value)
     assert SECRET not in str(raised.value)
     assert raised.value.__cause__ is None or SECRET not in str(raised.value.__cause__)

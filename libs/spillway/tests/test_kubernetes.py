@@ -210,7 +210,7 @@ POD_REQUESTS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
 }
 
 
-def reported(actual: dict[str, Quantity], promised: dict[str, Quantity] | None = None) -> dict[str, Any]:
+def container_status(actual: dict[str, Quantity], promised: dict[str, Quantity] | None = None) -> dict[str, Any]:
     return {"name": "c", "resources": {"requests": actual}, "allocatedResources": promised or {}}
 
 
@@ -219,22 +219,22 @@ DEFERRED = {"conditions": [{"type": "PodResizePending", "status": "True", "reaso
 RESIZED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, int]]] = {
     "becoming larger counts as asked": (
         {"containers": [container(cpu=2)]},
-        {"containerStatuses": [reported({"cpu": 1}, {"cpu": 1})]} | DEFERRED,
+        {"containerStatuses": [container_status({"cpu": 1}, {"cpu": 1})]} | DEFERRED,
         {"cpu": 2000},
     ),
     "becoming smaller counts as it runs": (
         {"containers": [container(cpu=1)]},
-        {"containerStatuses": [reported({"cpu": 2, "memory": 5})]},
+        {"containerStatuses": [container_status({"cpu": 2, "memory": 5})]},
         {"cpu": 2000, "memory": 5},
     ),
     "what is promised counts": (
         {"containers": [container(cpu=1)]},
-        {"containerStatuses": [reported({"cpu": 1}, {"cpu": 3})]},
+        {"containerStatuses": [container_status({"cpu": 1}, {"cpu": 3})]},
         {"cpu": 3000},
     ),
     "what the node will never do does not": (
         {"containers": [container(cpu=9)]},
-        {"containerStatuses": [reported({"cpu": 1}, {"cpu": 1})]} | INFEASIBLE,
+        {"containerStatuses": [container_status({"cpu": 1}, {"cpu": 1})]} | INFEASIBLE,
         {"cpu": 1000},
     ),
     "a status without resources says nothing": (
@@ -244,7 +244,7 @@ RESIZED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, int]]] = {
     ),
     "sidecars too, but not init containers": (
         {"containers": [], "initContainers": [sidecar(cpu=1), container(cpu=1) | {"name": "i"}]},
-        {"initContainerStatuses": [reported({"cpu": 2}), reported({"cpu": 7}) | {"name": "i"}]},
+        {"initContainerStatuses": [container_status({"cpu": 2}), container_status({"cpu": 7}) | {"name": "i"}]},
         {"cpu": 3000},
     ),
     "the pod as a whole": (
@@ -304,18 +304,18 @@ def test_a_sidecar_is_not_compared_with_all_resources_before_it(calls_of: Any) -
     assert 0 < sum(len(call["floor"]) for call in calls) <= 200
 
 
-def with_ports(*ports: dict[str, Any], **more: Any) -> dict[str, Any]:
+def pod_spec_with_ports(*ports: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"containers": [{"name": "c", "ports": list(ports)}], **more}
 
 
 HOST_PORTS: dict[str, tuple[dict[str, Any], set[tuple[str, str, int]]]] = {
-    "a container's port is not the host's": (with_ports({"containerPort": 80}), set()),
-    "defaults": (with_ports({"containerPort": 80, "hostPort": 8080}), {("0.0.0.0", "TCP", 8080)}),
+    "a container's port is not the host's": (pod_spec_with_ports({"containerPort": 80}), set()),
+    "defaults": (pod_spec_with_ports({"containerPort": 80, "hostPort": 8080}), {("0.0.0.0", "TCP", 8080)}),
     "address and protocol": (
-        with_ports({"containerPort": 53, "hostPort": 53, "hostIP": "10.0.0.1", "protocol": "UDP"}),
+        pod_spec_with_ports({"containerPort": 53, "hostPort": 53, "hostIP": "10.0.0.1", "protocol": "UDP"}),
         {("10.0.0.1", "UDP", 53)},
     ),
-    "the host's network": (with_ports({"containerPort": 80}, hostNetwork=True), {("0.0.0.0", "TCP", 80)}),
+    "the host's network": (pod_spec_with_ports({"containerPort": 80}, hostNetwork=True), {("0.0.0.0", "TCP", 80)}),
     "a sidecar's port": (
         {"initContainers": [{"restartPolicy": "Always", "ports": [{"hostPort": 1}]}]},
         {("0.0.0.0", "TCP", 1)},
@@ -368,11 +368,14 @@ def test_another_shape_is_not_read_as_a_pod(shape: bytes) -> None:
 
 def test_pages_know_how_many_objects_there_are() -> None:
     decode = page_decoder(NODES).decode
-    assert decode(b'{"metadata":{"resourceVersion":"1"},"items":null}').total() == 0
+    assert decode(b'{"metadata":{"resourceVersion":"1"},"items":null}').object_count_from_here() == 0
     assert (
-        decode(b'{"metadata":{"continue":"x","remainingItemCount":4},"items":[{"metadata":{"name":"n"}}]}').total() == 5
+        decode(
+            b'{"metadata":{"continue":"x","remainingItemCount":4},"items":[{"metadata":{"name":"n"}}]}'
+        ).object_count_from_here()
+        == 5
     )
-    assert decode(b'{"metadata":{"continue":"x"},"items":[{"metadata":{"name":"n"}}]}').total() is None
+    assert decode(b'{"metadata":{"continue":"x"},"items":[{"metadata":{"name":"n"}}]}').object_count_from_here() is None
 
 
 def test_a_bookmark_needs_no_name() -> None:
@@ -423,19 +426,19 @@ def test_lines_are_the_same_however_they_are_cut(wanted: list[bytes], data: st.D
     lines = Lines(limit=100, empty_max=0)
     found: list[bytes] = []
     for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
-        found.extend(lines.feed(whole[start:end]))
+        found.extend(lines.feed_chunk(whole[start:end]))
     assert found == wanted
 
 
 def test_empty_lines_are_bounded_in_a_row() -> None:
     lines = Lines(limit=10, empty_max=2)
-    assert list(lines.feed(b"a\n\n \nb\n\n\n")) == [b"a", b"b"]
+    assert list(lines.feed_chunk(b"a\n\n \nb\n\n\n")) == [b"a", b"b"]
     with pytest.raises(BadLine, match="more than 2 empty lines"):
-        list(lines.feed(b"\n"))
+        list(lines.feed_chunk(b"\n"))
 
 
 def test_a_line_is_bounded_before_it_ends() -> None:
     lines = Lines(limit=10, empty_max=0)
-    assert list(lines.feed(b"12345")) == []
+    assert list(lines.feed_chunk(b"12345")) == []
     with pytest.raises(BadLine, match="10 bytes"):
-        list(lines.feed(b"678901"))
+        list(lines.feed_chunk(b"678901"))

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from spillway.lending_marks import (
     LENDING,
     LOAN,
+    loan_state_from_taints,
     loan_text,
     name_within_label_length,
     namespace_in_owner,
-    node_state,
     object_name_in_owner,
     read_loan,
     virtual_node_name,
@@ -41,7 +41,7 @@ LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
     ],
 )
 def test_a_row_says_what_its_taint_says(taints: list[Taint], state: int) -> None:
-    assert node_state(taints) == state
+    assert loan_state_from_taints(taints) == state
 
 
 @given(st.tuples(DNS_LABELS, NODE_NAMES), st.tuples(DNS_LABELS, NODE_NAMES))

@@ -70,7 +70,7 @@ def test_whatever_is_there_is_looked_at_without_an_error(
         assert all(found.expected for found in violations({"metadata": spec, "spec": one}, level))
 
 
-def samples() -> Iterator[tuple[str, bool, Path]]:
+def sample_files() -> Iterator[tuple[str, bool, Path]]:
     """Level, whether it is within it, file."""
     folder = Path(os.environ.get("GOMODCACHE", Path.home() / "go/pkg/mod")) / SAMPLES
     for level in (BASELINE, RESTRICTED):
@@ -80,7 +80,7 @@ def samples() -> Iterator[tuple[str, bool, Path]]:
 
 
 def test_the_conformance_samples_of_kubernetes() -> None:
-    found = list(samples())
+    found = list(sample_files())
     if not found:
         pytest.skip(f"{SAMPLES} is not in Go's cache of modules: `go mod download {SAMPLES.partition('/test')[0]}`")
     wrong = []

@@ -35,7 +35,7 @@ def template(*containers: dict[str, Any], labels: dict[str, str] | None = None, 
     }
 
 
-def read(*containers: dict[str, Any], **spec: Any) -> Shape:
+def read_shape(*containers: dict[str, Any], **spec: Any) -> Shape:
     return shape_of(template(*containers, **spec), "default", "T")
 
 
@@ -43,12 +43,12 @@ def bare_container(**resources: Any) -> dict[str, Any]:
     return {"name": "c", "image": "i", "resources": resources}
 
 
-def anti(app: str, key: str = HOSTNAME, **more: Any) -> dict[str, Any]:
+def anti_affinity(app: str, key: str = HOSTNAME, **more: Any) -> dict[str, Any]:
     term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": app}}} | more
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
 
-def spread(app: str = "web", key: str = HOSTNAME, **more: Any) -> list[dict[str, Any]]:
+def spread_constraints(app: str = "web", key: str = HOSTNAME, **more: Any) -> list[dict[str, Any]]:
     return [
         {
             "maxSkew": 2,
@@ -111,84 +111,89 @@ def test_requests_are_what_the_scheduler_subtracts(pod: dict[str, Any], expected
 
 
 def test_requests_are_sorted_so_that_equal_demands_are_equal_values() -> None:
-    one = read(bare_container(requests={"cpu": 1, "a/b": 1}))
-    assert one == read(bare_container(requests={"a/b": 1, "cpu": 1}))
+    one = read_shape(bare_container(requests={"cpu": 1, "a/b": 1}))
+    assert one == read_shape(bare_container(requests={"a/b": 1, "cpu": 1}))
     assert list(one.requests) == sorted(one.requests)
 
 
 def test_node_selector_is_sorted() -> None:
-    assert read(nodeSelector={"b": "2", "a": "1"}).node_selector == (("a", "1"), ("b", "2"))
+    assert read_shape(nodeSelector={"b": "2", "a": "1"}).node_selector == (("a", "1"), ("b", "2"))
 
 
-def node_affinity(*terms: dict[str, Any], **spec: Any) -> tuple[NodeTerm, ...]:
+def node_affinity_terms(*terms: dict[str, Any], **spec: Any) -> tuple[NodeTerm, ...]:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
-    return read(affinity={"nodeAffinity": required}, **spec).node_terms
+    return read_shape(affinity={"nodeAffinity": required}, **spec).node_terms
 
 
 def test_node_affinity_terms_are_alternatives_of_requirements() -> None:
     zone = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}
     name = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
-    assert node_affinity(zone, name) == (
+    assert node_affinity_terms(zone, name) == (
         NodeTerm((Requirement("zone", "In", ("a", "b")),), ()),
         NodeTerm((), (Requirement("metadata.name", "In", ("n1",)),)),
     )
 
 
 def test_a_term_without_requirements_matches_no_node() -> None:
-    (term,) = node_affinity({})
+    (term,) = node_affinity_terms({})
     assert not matches_labels(term.labels, {"": "", "zone": "a"})
 
 
 def test_a_node_name_is_no_part_of_the_affinity_that_a_spread_honours() -> None:
-    given = read(nodeName="n1")
+    given = read_shape(nodeName="n1")
     assert (given.node_name, given.node_terms) == ("n1", ())
 
 
 def test_preferred_affinity_binds_nothing() -> None:
     preferred = [{"weight": 1, "preference": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
-    assert read(affinity=affinity) == read()
+    assert read_shape(affinity=affinity) == read_shape()
 
 
 def test_tolerations_default_to_equal() -> None:
-    given = read(tolerations=[{"key": "gpu", "value": "yes"}, {"operator": "Exists", "tolerationSeconds": 3}])
+    given = read_shape(tolerations=[{"key": "gpu", "value": "yes"}, {"operator": "Exists", "tolerationSeconds": 3}])
     assert given.tolerations == (Toleration("gpu", "Equal", "yes", ""), Toleration("", "Exists", "", ""))
 
 
 def test_host_ports_of_containers_are_taken() -> None:
     ports = [{"containerPort": 80, "hostPort": 8080}, {"containerPort": 81}]
-    assert read(container(ports=ports)).host_ports == (HostPort("0.0.0.0", "TCP", 8080),)
+    assert read_shape(container(ports=ports)).host_ports == (HostPort("0.0.0.0", "TCP", 8080),)
 
 
 def test_in_the_hosts_network_a_container_port_is_a_host_port() -> None:
-    shape = read(container(ports=[{"containerPort": 53, "protocol": "UDP"}]), hostNetwork=True)
+    shape = read_shape(container(ports=[{"containerPort": 53, "protocol": "UDP"}]), hostNetwork=True)
     assert shape.host_ports == (HostPort("0.0.0.0", "UDP", 53),)
 
 
 def test_anti_affinity_to_its_own_replicas_limits_itself() -> None:
-    assert read(affinity=anti("web")).apart == (PodTerm(WEB, own=True),)
+    assert read_shape(affinity=anti_affinity("web")).apart == (PodTerm(WEB, own=True),)
 
 
 def test_anti_affinity_to_others_does_not_limit_itself() -> None:
-    assert read(affinity=anti("db")).apart == (PodTerm(DB),)
+    assert read_shape(affinity=anti_affinity("db")).apart == (PodTerm(DB),)
 
 
 def test_a_spread_over_hostnames_is_modelled() -> None:
-    assert read(topologySpreadConstraints=spread()).spread == (Spread(WEB, 2, True, False),)
+    assert read_shape(topologySpreadConstraints=spread_constraints()).spread == (Spread(WEB, 2, True, False),)
 
 
 def test_a_spread_says_which_nodes_count() -> None:
-    (given,) = read(topologySpreadConstraints=spread(nodeAffinityPolicy="Ignore", nodeTaintsPolicy="Honor")).spread
+    (given,) = read_shape(
+        topologySpreadConstraints=spread_constraints(nodeAffinityPolicy="Ignore", nodeTaintsPolicy="Honor")
+    ).spread
     assert (given.honor_affinity, given.honor_taints) == (False, True)
 
 
 UNMODELLED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
     "nothing": ({}, ()),
     "anti-affinity by a label of one pod": (
-        {"affinity": anti("web", matchLabelKeys=["job-name"])},
+        {"affinity": anti_affinity("web", matchLabelKeys=["job-name"])},
         ("podAntiAffinity by label key job-name",),
     ),
-    "spread that is only wished": ({"topologySpreadConstraints": spread(whenUnsatisfiable="ScheduleAnyway")}, ()),
+    "spread that is only wished": (
+        {"topologySpreadConstraints": spread_constraints(whenUnsatisfiable="ScheduleAnyway")},
+        (),
+    ),
     "another scheduler": ({"schedulerName": "volcano"}, ("schedulerName volcano",)),
     "resource claims": ({"resourceClaims": [{"name": "gpu"}]}, ("resourceClaims",)),
     "a workload whose pods are scheduled together": (
@@ -217,28 +222,28 @@ UNMODELLED: dict[str, tuple[dict[str, Any], tuple[str, ...]]] = {
 
 @pytest.mark.parametrize(("spec", "expected"), UNMODELLED.values(), ids=UNMODELLED)
 def test_what_is_not_computed_is_named(spec: dict[str, Any], expected: tuple[str, ...]) -> None:
-    assert read(**spec).unmodelled == expected
+    assert read_shape(**spec).unmodelled == expected
 
 
 def test_the_overhead_of_a_runtime_class_is_named_by_its_class() -> None:
-    shape = read(runtimeClassName="kata")
+    shape = read_shape(runtimeClassName="kata")
     assert (shape.overhead_of, shape.unmodelled) == ("kata", ())
-    assert shape == read(), "it is no part of what a replica asks for"
+    assert shape == read_shape(), "it is no part of what a replica asks for"
 
 
 def test_volume_claims_are_read_by_name() -> None:
     """Each once; what they are bound to is their cluster's to say."""
     names = ("logs", "data", "logs")
     volumes = [{"name": f"v{index}", "persistentVolumeClaim": {"claimName": name}} for index, name in enumerate(names)]
-    found = read(volumes=[*volumes, {"name": "c", "configMap": {"name": "c"}}])
+    found = read_shape(volumes=[*volumes, {"name": "c", "configMap": {"name": "c"}}])
     assert (found.volume_claims, found.volume_limits, found.unmodelled) == (("data", "logs"), (), ())
     with pytest.raises(RequestError, match="claimName"):
-        read(volumes=[{"name": "v", "persistentVolumeClaim": {}}])
+        read_shape(volumes=[{"name": "v", "persistentVolumeClaim": {}}])
 
 
-def pod_affinity(**term: Any) -> PodTerm:
+def pod_affinity_term(**term: Any) -> PodTerm:
     entry = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "web"}}} | term
-    (found,) = read(affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [entry]}}).near
+    (found,) = read_shape(affinity={"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [entry]}}).near
     return found
 
 
@@ -283,7 +288,7 @@ POD_TERMS: dict[str, tuple[dict[str, Any], PodTerm]] = {
 
 @pytest.mark.parametrize(("term", "expected"), POD_TERMS.values(), ids=POD_TERMS)
 def test_whom_a_term_of_pod_affinity_means(term: dict[str, Any], expected: PodTerm) -> None:
-    assert pod_affinity(**term) == expected
+    assert pod_affinity_term(**term) == expected
 
 
 REQUIRED, PREFERRED = (
@@ -310,18 +315,20 @@ TERMS: dict[str, tuple[dict[str, Any], bool]] = {
 @pytest.mark.parametrize(("affinity", "expected"), TERMS.values(), ids=TERMS)
 def test_a_quota_sees_every_term_that_names_namespaces(affinity: dict[str, Any], expected: bool) -> None:
     """Also those that bar no node: the server's evaluator of quotas looks at preferred ones, too."""
-    assert read(affinity=affinity).traits.names_namespaces is expected
+    assert read_shape(affinity=affinity).traits.names_namespaces is expected
 
 
 @pytest.mark.parametrize(("cpu", "expected"), [("100m", False), ("0", True)])
 def test_overhead_makes_no_pod_burstable(cpu: str, expected: bool) -> None:
     containers = [{"name": "main", "resources": {"requests": {"cpu": cpu}}}]
-    assert read(containers=containers, overhead={"cpu": "250m"}).traits.best_effort is expected
+    assert read_shape(containers=containers, overhead={"cpu": "250m"}).traits.best_effort is expected
 
 
 def test_anti_affinity_to_no_pod_is_none() -> None:
     terms = [{"topologyKey": "zone"}]
-    assert read(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}).apart == ()
+    assert (
+        read_shape(affinity={"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}).apart == ()
+    )
 
 
 SPREADS: dict[str, tuple[dict[str, Any], Spread]] = {
@@ -336,17 +343,17 @@ SPREADS: dict[str, tuple[dict[str, Any], Spread]] = {
 
 @pytest.mark.parametrize(("constraint", "expected"), SPREADS.values(), ids=SPREADS)
 def test_what_a_spread_counts(constraint: dict[str, Any], expected: Spread) -> None:
-    given = [{key: value for key, value in (spread()[0] | constraint).items() if value is not None}]
-    assert read(topologySpreadConstraints=given).spread == (expected,)
+    given = [{key: value for key, value in (spread_constraints()[0] | constraint).items() if value is not None}]
+    assert read_shape(topologySpreadConstraints=given).spread == (expected,)
 
 
 LIMITS = container(resources={"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}})
 
 
 def test_traits_are_what_others_look_at() -> None:
-    given = read(LIMITS, priorityClassName="high", activeDeadlineSeconds=9)
+    given = read_shape(LIMITS, priorityClassName="high", activeDeadlineSeconds=9)
     assert given.traits == PodTraits((("app", "web"),), (("cpu", 2000), ("memory", GI)), "high", True)
-    assert given == read(LIMITS)
+    assert given == read_shape(LIMITS)
 
 
 LABELS = {"zone": "a", "size": "10", "empty": ""}

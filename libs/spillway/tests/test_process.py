@@ -26,7 +26,7 @@ async def main(process):
 
 
 @asynccontextmanager
-async def child(body: str, **environ: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def start_child_process(body: str, **environ: str) -> AsyncIterator[asyncio.subprocess.Process]:
     source = PRELUDE + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\nsys.exit(run('sample', main))\n"
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -44,7 +44,7 @@ async def child(body: str, **environ: str) -> AsyncIterator[asyncio.subprocess.P
             await process.wait()
 
 
-async def finish(process: asyncio.subprocess.Process) -> tuple[int, list[dict[str, object]], str]:
+async def wait_for_end(process: asyncio.subprocess.Process) -> tuple[int, list[dict[str, object]], str]:
     out, err = await asyncio.wait_for(process.communicate(), 20)
     assert process.returncode is not None
     return process.returncode, [json.loads(line) for line in out.splitlines()], err.decode()
@@ -70,8 +70,8 @@ async def finish(process: asyncio.subprocess.Process) -> tuple[int, list[dict[st
     ],
 )
 async def test_exit_code_and_last_line(body: str, environ: dict[str, str], code: int, words: str) -> None:
-    async with child(body, **environ) as process:
-        actual, lines, err = await finish(process)
+    async with start_child_process(body, **environ) as process:
+        actual, lines, err = await wait_for_end(process)
     assert (actual, err) == (code, "")
     assert words in json.dumps(lines[-1])
     assert ("Traceback" in json.dumps(lines)) == (code == 1)
@@ -79,33 +79,33 @@ async def test_exit_code_and_last_line(body: str, environ: dict[str, str], code:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_lets_main_return(number: signal.Signals) -> None:
-    async with child("process.opened()\nawait process.stopping.wait()") as process:
+    async with start_child_process("process.opened()\nawait process.stopping.wait()") as process:
         assert process.stdout is not None
         await process.stdout.readline()
         process.send_signal(number)
-        code, lines, _ = await finish(process)
+        code, lines, _ = await wait_for_end(process)
     assert code == 0
     assert lines[-1]["event"] == "stopped"
 
 
 async def test_a_main_that_does_not_return_is_cancelled_after_stop_seconds() -> None:
     body = "process.opened()\ntry:\n    await asyncio.sleep(99)\nfinally:\n    process.log.info('let go')"
-    async with child(body, SPILLWAY_STOP_SECONDS="0.1") as process:
+    async with start_child_process(body, SPILLWAY_STOP_SECONDS="0.1") as process:
         assert process.stdout is not None
         await process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        code, lines, _ = await finish(process)
+        code, lines, _ = await wait_for_end(process)
     assert code == 1
     assert [line["event"] for line in lines][-3:] == ["still busy: cancelled", "let go", "stopped"]
     assert any(re.match(r"main:\d+ > sleep:\d+", place) for place in lines[-3]["waiting"])
 
 
 async def test_a_main_that_has_opened_nothing_yet_ends_at_once() -> None:
-    async with child("await asyncio.sleep(99)") as process:
+    async with start_child_process("await asyncio.sleep(99)") as process:
         assert process.stdout is not None
         await process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        code, lines, _ = await finish(process)
+        code, lines, _ = await wait_for_end(process)
     assert code == 0
     assert [(line["event"], line.get("clean")) for line in lines][-1] == ("stopped", True)
 
@@ -122,8 +122,8 @@ async def test_what_neither_ends_nor_lets_itself_be_cancelled_keeps_no_process()
         process.kept = asyncio.create_task(closing())
         await asyncio.sleep(0)
     """
-    async with child(body) as process:
-        code, lines, _ = await finish(process)
+    async with start_child_process(body) as process:
+        code, lines, _ = await wait_for_end(process)
     assert code == 0
     assert [line["event"] for line in lines][-2:] == ["stopped", "what does not end is left behind"]
     assert any("closing" in place for place in lines[-1]["waiting"])
@@ -145,41 +145,43 @@ async def test_health_says_what_is_not_ready() -> None:
         process.set_ready("log", True)
         await process.stopping.wait()
     """
-    async with child(body, SPILLWAY_HEALTH_PORT=str(port)) as process, aiohttp.ClientSession() as session:
+    async with start_child_process(body, SPILLWAY_HEALTH_PORT=str(port)) as process, aiohttp.ClientSession() as session:
         assert process.stdout is not None
         await process.stdout.readline()
 
-        async def get(path: str) -> tuple[int, str]:
+        async def get_page(path: str) -> tuple[int, str]:
             async with session.get(f"http://127.0.0.1:{port}{path}") as response:
                 return response.status, await response.text()
 
         for _ in range(100):  # stdin is closed, so the part is ready soon
-            status, text = await get("/readyz")
+            status, text = await get_page("/readyz")
             if status == 200:
                 break
             assert json.loads(text) == {"ready": False, "reasons": {"log": "reading"}}
             await asyncio.sleep(0.02)
-        assert (await get("/readyz"))[0] == 200
-        assert (await get("/healthz")) == (200, "ok\n")
-        status, text = await get("/metrics")
+        assert (await get_page("/readyz"))[0] == 200
+        assert (await get_page("/healthz")) == (200, "ok\n")
+        status, text = await get_page("/metrics")
         assert 'spillway_ready{part="log"} 1.0' in text
         process.send_signal(signal.SIGTERM)
-        assert (await finish(process))[0] == 0
+        assert (await wait_for_end(process))[0] == 0
 
 
 async def test_a_taken_health_port_is_the_operators_to_change() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        async with child("return", SPILLWAY_HEALTH_PORT=str(taken.getsockname()[1])) as process:
-            code, lines, _ = await finish(process)
+        async with start_child_process("return", SPILLWAY_HEALTH_PORT=str(taken.getsockname()[1])) as process:
+            code, lines, _ = await wait_for_end(process)
     assert code == 2
     assert "cannot listen" in str(lines[-1]["error"])
 
 
 async def test_library_logs_are_json_too() -> None:
-    async with child("import logging; logging.getLogger('aiokafka').warning('odd %s', 'thing')") as process:
-        _, lines, _ = await finish(process)
+    async with start_child_process(
+        "import logging; logging.getLogger('aiokafka').warning('odd %s', 'thing')"
+    ) as process:
+        _, lines, _ = await wait_for_end(process)
     assert any(line["event"] == "odd thing" and line["logger"] == "aiokafka" for line in lines)
 
 
@@ -213,6 +215,6 @@ async def test_the_time_of_a_process_goes_on_while_its_host_is_suspended() -> No
         steady_clock.steady_seconds = lambda: real() + 60
         assert loop.time() - before >= 60
     """
-    async with child(body) as process:
-        code, lines, _ = await finish(process)
+    async with start_child_process(body) as process:
+        code, lines, _ = await wait_for_end(process)
     assert (code, lines[-1]["event"]) == (0, "stopped")

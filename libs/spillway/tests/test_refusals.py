@@ -44,7 +44,7 @@ class Refusing:
     def __init__(self, error: RequestError) -> None:
         self._error = error
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         return LEADER
 
     async def apply(self, request: api.ApplyRequest) -> Any:
@@ -55,7 +55,7 @@ class Refusing:
         yield
 
 
-async def told_to_a_stranger(address: str, path: str) -> tuple[str, str, dict[str, Any]]:
+async def refusal_told_to_stranger(address: str, path: str) -> tuple[str, str, dict[str, Any]]:
     """Code, text and trailers that a client with gRPC's own defaults gets."""
     async with aio.insecure_channel(address) as channel:
         with pytest.raises(aio.AioRpcError) as caught:
@@ -79,7 +79,7 @@ async def test_code_reason_and_the_first_clusters_reach_every_client(text: str) 
                 assert refused.details["first_clusters"].split(",") == CLUSTERS[: reasons.CLUSTERS_NAMED_MAX]
                 assert refused.text == trailer_sized_text(text)
         for _ in range(10):
-            code, details, trailer = await told_to_a_stranger(server.address, PLANNER.calls["apply"].path)
+            code, details, trailer = await refusal_told_to_stranger(server.address, PLANNER.calls["apply"].path)
             assert (code, details) == ("FAILED_PRECONDITION", trailer_sized_text(text))
             status, info = status_pb2.Status.FromString(trailer[DETAILS_TRAILER]), error_details_pb2.ErrorInfo()
             assert status.details[0].Unpack(info)
@@ -89,7 +89,7 @@ async def test_code_reason_and_the_first_clusters_reach_every_client(text: str) 
 
 @given(st.one_of(st.text(), st.text(min_size=1, max_size=20).map(lambda text: text * 400)))
 def test_a_text_is_kept_where_there_is_room_for_it_and_else_says_how_much_more_there_is(text: str) -> None:
-    text = whole(text)
+    text = without_half_characters(text)
     found = trailer_sized_text(text)
     assert len(quote(found, safe="")) <= 3 * TEXT_BYTES_MAX
     assert len(found.encode()) <= TEXT_BYTES_MAX
@@ -102,14 +102,14 @@ def test_a_text_is_kept_where_there_is_room_for_it_and_else_says_how_much_more_t
 DETAILS = st.dictionaries(st.text(max_size=40), st.text(max_size=2000), max_size=6)
 
 
-def whole(text: str) -> str:
+def without_half_characters(text: str) -> str:
     """Without halves of characters, which no message holds."""
     return text.encode(errors="ignore").decode()
 
 
 @given(DETAILS, st.text(max_size=3000))
 def test_details_come_back_as_far_as_there_is_room_and_trailers_are_bounded(details: dict[str, str], text: str) -> None:
-    details = {whole(name): whole(value) for name, value in details.items()}
+    details = {without_half_characters(name): without_half_characters(value) for name, value in details.items()}
     text = trailer_sized_text(text)
     ((name, value),) = trailer_of_refusal(RequestError("NOT_FOUND", text, NO_ROOM, details), text)
     assert isinstance(value, bytes)

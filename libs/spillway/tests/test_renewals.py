@@ -52,11 +52,11 @@ def hanging() -> Iterator[Readings]:
     readings.gate.set()
 
 
-def token(name: str, ends_at: float | None = None) -> Endpoint:
+def endpoint_with_token(name: str, ends_at: float | None = None) -> Endpoint:
     return Endpoint("https://a", token=name, ends_at=ends_at)
 
 
-async def until(holds: Callable[[], bool]) -> None:
+async def wait_until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_SECONDS):
         while not holds():
             await asyncio.sleep(0.005)
@@ -65,7 +65,7 @@ async def until(holds: Callable[[], bool]) -> None:
 async def test_all_who_ask_wait_for_one_reading(hanging: Readings) -> None:
     credentials = hanging.credentials()
     asking = [asyncio.create_task(credentials.current_endpoint()) for _ in range(50)]
-    await until(lambda: hanging.read > 0)
+    await wait_until(lambda: hanging.read > 0)
     hanging.gate.set()
     assert {(await one).token for one in asking} == {"t"}
     assert (await credentials.current_endpoint()).token == "t"
@@ -73,11 +73,11 @@ async def test_all_who_ask_wait_for_one_reading(hanging: Readings) -> None:
 
 
 async def test_one_failure_is_told_to_all_who_wait() -> None:
-    readings = Readings([BadCredentials("no"), token("t")])
+    readings = Readings([BadCredentials("no"), endpoint_with_token("t")])
     readings.gate.clear()
     credentials = readings.credentials()
     asking = [asyncio.create_task(credentials.current_endpoint()) for _ in range(5)]
-    await until(lambda: readings.read > 0)
+    await wait_until(lambda: readings.read > 0)
     readings.gate.set()
     outcomes = await asyncio.gather(*asking, return_exceptions=True)
     assert [str(one) for one in outcomes] == ["no"] * 5
@@ -101,7 +101,7 @@ async def test_readings_that_hang_leave_the_threads_that_all_use_free(hanging: R
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
     clusters = [hanging.credentials() for _ in range(20)]
     asking = [asyncio.create_task(one.current_endpoint()) for one in clusters]
-    await until(lambda: hanging.read == 20)
+    await wait_until(lambda: hanging.read == 20)
     async with asyncio.timeout(WAIT_SECONDS / 2):
         assert await asyncio.to_thread(lambda: "free") == "free"
     hanging.gate.set()
@@ -115,14 +115,14 @@ async def test_a_reading_that_takes_too_long_is_named_and_used_once_it_ends(hang
             await credentials.current_endpoint()
     assert hanging.read == 1
     hanging.gate.set()
-    await until(lambda: hanging.ended == 1)
+    await wait_until(lambda: hanging.ended == 1)
     await asyncio.sleep(0.05)
     assert (await credentials.current_endpoint()).token == "t"
     assert hanging.read == 1
 
 
 async def test_what_was_refused_is_read_again_once_however_many_find_it() -> None:
-    readings = Readings([token("old"), token("new")])
+    readings = Readings([endpoint_with_token("old"), endpoint_with_token("new")])
     credentials = readings.credentials()
     old = await credentials.current_endpoint()
     for _ in range(3):
@@ -141,7 +141,7 @@ LIFE: dict[str, tuple[float, float, float]] = {
 
 @pytest.mark.parametrize(("life", "renewed", "awaited"), LIFE.values(), ids=LIFE)
 async def test_credentials_are_renewed_before_they_end(life: float, renewed: float, awaited: float) -> None:
-    readings = Readings([token("old", NOW + life), token("new", NOW + 2 * 3600)])
+    readings = Readings([endpoint_with_token("old", NOW + life), endpoint_with_token("new", NOW + 2 * 3600)])
     credentials = readings.credentials()
     await credentials.current_endpoint()
     readings.now = NOW + renewed - 1
@@ -155,7 +155,7 @@ async def test_credentials_are_renewed_before_they_end(life: float, renewed: flo
         assert (await credentials.current_endpoint()).token == "old"
     readings.now = NOW + awaited
     waiting = asyncio.create_task(credentials.current_endpoint())
-    await until(lambda: readings.read == 2)
+    await wait_until(lambda: readings.read == 2)
     assert not waiting.done()
     readings.gate.set()
     assert (await waiting).token == "new"
@@ -163,13 +163,15 @@ async def test_credentials_are_renewed_before_they_end(life: float, renewed: flo
 
 
 async def test_a_renewal_that_fails_leaves_the_old_ones_until_their_end() -> None:
-    readings = Readings([token("old", NOW + 3600), BadCredentials("one"), BadCredentials("two"), BadCredentials("end")])
+    readings = Readings(
+        [endpoint_with_token("old", NOW + 3600), BadCredentials("one"), BadCredentials("two"), BadCredentials("end")]
+    )
     credentials = readings.credentials()
     await credentials.current_endpoint()
     for later, read in ((3540, 2), (3549, 2), (3550, 3)):
         readings.now = NOW + later
         assert (await credentials.current_endpoint()).token == "old"
-        await until(lambda expected=read: readings.ended == expected)  # type: ignore[misc]
+        await wait_until(lambda expected=read: readings.ended == expected)  # type: ignore[misc]
         await asyncio.sleep(0.05)
         assert (await credentials.current_endpoint()).token == "old"
         assert readings.read == read
@@ -179,12 +181,12 @@ async def test_a_renewal_that_fails_leaves_the_old_ones_until_their_end() -> Non
 
 
 async def test_our_bug_in_a_renewal_is_told_to_the_next_request() -> None:
-    readings = Readings([token("old", NOW + 3600), RuntimeError("a bug")])
+    readings = Readings([endpoint_with_token("old", NOW + 3600), RuntimeError("a bug")])
     credentials = readings.credentials()
     await credentials.current_endpoint()
     readings.now = NOW + 3540
     await credentials.current_endpoint()
-    await until(lambda: readings.ended == 2)
+    await wait_until(lambda: readings.ended == 2)
     await asyncio.sleep(0.05)
     with pytest.raises(RuntimeError, match="a bug"):
         await credentials.current_endpoint()
@@ -194,7 +196,7 @@ async def test_files_are_read_again_when_they_change_and_not_otherwise(tmp_path:
     """Also when another file comes into their place, as Kubernetes renews what it mounts."""
     file = tmp_path / "token"
     file.write_text("one")
-    readings = Readings([token("never")])
+    readings = Readings([endpoint_with_token("never")])
 
     def read() -> Endpoint:
         stamps = stamps_of([file])
@@ -203,19 +205,19 @@ async def test_files_are_read_again_when_they_change_and_not_otherwise(tmp_path:
 
     credentials = Credentials(read, SETTINGS, now=lambda: readings.now)
     assert (await credentials.current_endpoint()).token == "one"
-    await look(credentials, readings)
+    await look_at_files(credentials, readings)
     assert ((await credentials.current_endpoint()).token, readings.read) == ("one", 1)
     (tmp_path / "next").write_text("two")
     (tmp_path / "next").replace(file)
     assert (await credentials.current_endpoint()).token == "one", "it is looked at only so often"
-    await look(credentials, readings)
+    await look_at_files(credentials, readings)
     assert ((await credentials.current_endpoint()).token, readings.read) == ("two", 2)
     file.write_text("three")
-    await look(credentials, readings)
+    await look_at_files(credentials, readings)
     assert ((await credentials.current_endpoint()).token, readings.read) == ("three", 3)
 
 
-async def look(credentials: Credentials, readings: Readings) -> None:
+async def look_at_files(credentials: Credentials, readings: Readings) -> None:
     """Time passes until files are looked at, and a request has that done."""
     readings.now += SETTINGS.look_seconds
     await credentials.current_endpoint()
@@ -236,4 +238,4 @@ async def test_the_loop_may_end_while_a_reading_hangs(hanging: Readings) -> None
     before = set(threading.enumerate())
     await asyncio.to_thread(run_and_end)
     hanging.gate.set()
-    await until(lambda: not [one for one in set(threading.enumerate()) - before if "credentials" in one.name])
+    await wait_until(lambda: not [one for one in set(threading.enumerate()) - before if "credentials" in one.name])

@@ -32,13 +32,13 @@ class Asked:
     caller: str = ""
 
 
-def decided(asked: list[Asked], bounds: RequestSettings = BOUNDS) -> list[list[int]]:
+def numbers_decided_by_step(asked: list[Asked], bounds: RequestSettings = BOUNDS) -> list[list[int]]:
     """The numbers that each step decides, until none waits."""
 
-    async def body() -> list[list[int]]:
+    async def decide_all() -> list[list[int]]:
         queue, steps = RequestQueue(bounds, "ask again"), list[list[int]]()
 
-        def deciding(number: int) -> Decide[None]:
+        def deciding_number(number: int) -> Decide[None]:
             def decide(generation: Generation) -> tuple[list[object], None]:
                 steps[-1].append(number)
                 return [], None
@@ -53,13 +53,13 @@ def decided(asked: list[Asked], bounds: RequestSettings = BOUNDS) -> list[list[i
                     break
                 batch = batches.setdefault(one.batch, object()) if one.batch >= 0 else None
                 about = one.about or None
-                put = partial(queue.put_request, deciding(one.number), "sample", batch, one.priority, about)
+                put = partial(queue.put_request, deciding_number(one.number), "sample", batch, one.priority, about)
                 waiting.append(put(caller=one.caller))
             steps.append([])
             queue.decide_next_group(lambda: Generation(1, 1)).send_answers()
         return steps
 
-    return asyncio.run(body())
+    return asyncio.run(decide_all())
 
 
 @st.composite
@@ -82,7 +82,7 @@ def requests(
 def test_no_request_waits_while_one_of_a_lower_priority_is_decided_but_for_those_that_waited_too_long(
     asked: list[Asked],
 ) -> None:
-    steps = decided(asked)
+    steps = numbers_decided_by_step(asked)
     for step, numbers in enumerate(steps):
         left = {number for later in steps[step + 1 :] for number in later}
         there = [asked[number] for number in left if asked[number].step <= step]
@@ -95,7 +95,7 @@ def test_no_request_waits_while_one_of_a_lower_priority_is_decided_but_for_those
 @given(requests(("", "web", "api"), batches=True, callers=("", "shop", "bank")))
 def test_none_waits_for_ever(asked: list[Asked]) -> None:
     """Once so many groups went before, only what was asked earlier does: as many groups more as that fills."""
-    steps = decided(asked)
+    steps = numbers_decided_by_step(asked)
     decided_at = {number: step for step, numbers in enumerate(steps) for number in numbers}
     for one in asked:
         earlier = one.number
@@ -106,7 +106,7 @@ def test_none_waits_for_ever(asked: list[Asked]) -> None:
 def test_of_what_is_asked_about_one_workload_the_earlier_is_decided_first_and_batches_are_decided_whole(
     asked: list[Asked],
 ) -> None:
-    steps = decided(asked)
+    steps = numbers_decided_by_step(asked)
     in_order = [asked[number] for numbers in steps for number in numbers]
     assert len(in_order) == len(asked)
     for about in ("web", "api"):
@@ -127,14 +127,14 @@ ORDERS = (
 @pytest.mark.parametrize(("asked", "expected"), ORDERS)
 def test_who_is_decided_first(asked: list[tuple[int, str]], expected: list[list[int]]) -> None:
     found = [Asked(number, 0, priority, about) for number, (priority, about) in enumerate(asked)]
-    assert decided(found) == expected
+    assert numbers_decided_by_step(found) == expected
 
 
 @given(requests(callers=("", "shop", "bank", "toys")))
 def test_callers_take_turns_among_what_has_one_priority(asked: list[Asked]) -> None:
     """However much others ask: of those that wait for one priority each has as much decided, or all that it asked."""
     never = replace(BOUNDS, requests_passed_over_max=1000)
-    steps = decided(asked, never)
+    steps = numbers_decided_by_step(asked, never)
     step_of = {number: step for step, numbers in enumerate(steps) for number in numbers}
     for step in range(len(steps)):
         there = [one for one in asked if one.step <= step <= step_of[one.number]]
@@ -158,12 +158,12 @@ TURNS = (
 def test_whose_turn_it_is(callers: str, priorities: list[int], expected: list[list[int]]) -> None:
     whose = [caller.replace("-", "") for caller in callers]
     asked = [Asked(number, 0, priorities[number], "", -1, caller) for number, caller in enumerate(whose)]
-    assert decided(asked) == expected
+    assert numbers_decided_by_step(asked) == expected
 
 
 def test_a_batch_comes_after_a_single_request_of_another_caller() -> None:
     asked = [Asked(number, 0, 0, "", 0, "shop") for number in range(5)] + [Asked(5, 0, 0, "", -1, "bank")]
-    assert decided(asked) == [[5, 0, 1, 2, 3, 4]]
+    assert numbers_decided_by_step(asked) == [[5, 0, 1, 2, 3, 4]]
 
 
 def test_what_comes_before_anothers_request_about_the_same_takes_its_turn() -> None:
@@ -171,7 +171,7 @@ def test_what_comes_before_anothers_request_about_the_same_takes_its_turn() -> N
     asked = [Asked(number, 0, 0, about[number], -1, "shop") for number in range(4)] + [
         Asked(4, 0, 0, "web", -1, "bank")
     ]
-    assert decided(asked) == [[0, 3, 4], [1, 2]]
+    assert numbers_decided_by_step(asked) == [[0, 3, 4], [1, 2]]
 
 
 ROOM = (
@@ -240,7 +240,7 @@ def test_nobodys_requests_may_have_all_places_and_a_caller_is_told_how_many_it_h
 def test_a_low_priority_is_decided_at_last_while_higher_ones_go_on_coming() -> None:
     """Three a step, as many as a group takes: the first is passed over twice, and then it is its turn."""
     asked = [Asked(0, 0, 0, "")] + [Asked(1 + number, number // GROUP, 9, "") for number in range(15)]
-    assert [0 in numbers for numbers in decided(asked)[:3]] == [False, False, True]
+    assert [0 in numbers for numbers in numbers_decided_by_step(asked)[:3]] == [False, False, True]
 
 
 @pytest.mark.parametrize("holds_up", [True, False])

@@ -9,16 +9,16 @@ from spillway.local_log import PartitionLog
 from spillway.retention import skip_deleted_records
 
 
-def missed(topic: str) -> float:
+def missed_count(topic: str) -> float:
     return REGISTRY.get_sample_value("spillway_records_missed_total", {"topic": topic}) or 0
 
 
 def test_no_position_stays_before_its_beginning_and_what_is_skipped_is_counted() -> None:
-    before = missed(LOAD.name)
+    before = missed_count(LOAD.name)
     positions = {(LOAD.name, 0): 3, (LOAD.name, 1): 20, (CAPACITY_CHANGES.name, 0): 7}
     begins = {(LOAD.name, 0): 10, (LOAD.name, 1): 10, (CAPACITY_CHANGES.name, 0): 7}
     assert skip_deleted_records(positions, begins) == {**positions, (LOAD.name, 0): 10}
-    assert missed(LOAD.name) == before + 7
+    assert missed_count(LOAD.name) == before + 7
 
 
 def test_what_is_gone_of_a_compacted_topic_is_a_loss_of_the_log() -> None:
@@ -40,6 +40,6 @@ def test_retention_deletes_what_is_old_then_what_is_too_much(
 ) -> None:
     log = PartitionLog()
     for _ in range(3):
-        log.append(b"key", b"1234567", ())
+        log.append_record(b"key", b"1234567", ())
     log.apply_retention(before, bytes_max)
     assert (log.begin, log.end, [record.offset for record in log.records_from(0, 10)]) == (begin, 3, offsets)

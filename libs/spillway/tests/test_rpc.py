@@ -195,9 +195,9 @@ class FakePlanner:
         self.asked: list[Any] = []
         self.callers: list[str] = []
         self.leader_address = ""
-        self.watched: Callable[[api.WatchRequest], AsyncIterator[api.WatchReply]] = self._nothing
+        self.watched: Callable[[api.WatchRequest], AsyncIterator[api.WatchReply]] = self._watch_nothing
 
-    async def _answer(self, verb: str, request: Any) -> Any:
+    async def _answer_verb(self, verb: str, request: Any) -> Any:
         self.asked.append(request)
         self.callers.append(CALLER.get().name)
         if verb in self.answers:
@@ -205,73 +205,73 @@ class FakePlanner:
         return ROUND_TRIPS[verb][1]
 
     async def apply(self, request: api.ApplyRequest) -> Any:
-        return await self._answer("apply", request)
+        return await self._answer_verb("apply", request)
 
     async def scale(self, request: api.ScaleRequest) -> Any:
-        return await self._answer("scale", request)
+        return await self._answer_verb("scale", request)
 
     async def delete(self, request: api.DeleteRequest) -> Any:
-        return await self._answer("delete", request)
+        return await self._answer_verb("delete", request)
 
     async def migrate(self, request: api.MigrateRequest) -> Any:
-        return await self._answer("migrate", request)
+        return await self._answer_verb("migrate", request)
 
     async def adopt(self, request: api.AdoptRequest) -> Any:
-        return await self._answer("adopt", request)
+        return await self._answer_verb("adopt", request)
 
     async def disown(self, request: api.DisownRequest) -> Any:
-        return await self._answer("disown", request)
+        return await self._answer_verb("disown", request)
 
     async def recover_fleet(self, request: api.RecoverFleetRequest) -> Any:
-        return await self._answer("recover_fleet", request)
+        return await self._answer_verb("recover_fleet", request)
 
     async def list_orphans(self, request: api.ListOrphansRequest) -> Any:
-        return await self._answer("list_orphans", request)
+        return await self._answer_verb("list_orphans", request)
 
     async def list_nodes(self, request: api.ListNodesRequest) -> Any:
-        return await self._answer("list_nodes", request)
+        return await self._answer_verb("list_nodes", request)
 
     async def get(self, request: api.GetRequest) -> Any:
-        return await self._answer("get", request)
+        return await self._answer_verb("get", request)
 
     async def list(self, request: api.ListRequest) -> Any:
-        return await self._answer("list", request)
+        return await self._answer_verb("list", request)
 
     async def plan(self, request: api.ApplyRequest) -> Any:
-        return await self._answer("plan", request)
+        return await self._answer_verb("plan", request)
 
     async def plan_batch(self, request: api.PlanBatchRequest) -> Any:
-        return await self._answer("plan_batch", request)
+        return await self._answer_verb("plan_batch", request)
 
     async def explain(self, request: api.ExplainRequest) -> Any:
-        return await self._answer("explain", request)
+        return await self._answer_verb("explain", request)
 
     async def capacity(self, request: api.CapacityRequest) -> Any:
-        return await self._answer("capacity", request)
+        return await self._answer_verb("capacity", request)
 
     async def join_cluster(self, request: api.JoinClusterRequest) -> Any:
-        return await self._answer("join_cluster", request)
+        return await self._answer_verb("join_cluster", request)
 
     async def list_clusters(self, request: api.ListClustersRequest) -> Any:
-        return await self._answer("list_clusters", request)
+        return await self._answer_verb("list_clusters", request)
 
     async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> Any:
-        return await self._answer("set_cluster_phase", request)
+        return await self._answer_verb("set_cluster_phase", request)
 
     async def leave_cluster(self, request: api.LeaveClusterRequest) -> Any:
-        return await self._answer("leave_cluster", request)
+        return await self._answer_verb("leave_cluster", request)
 
     async def freeze(self, request: api.FreezeRequest) -> Any:
-        return await self._answer("freeze", request)
+        return await self._answer_verb("freeze", request)
 
     async def unfreeze(self, request: api.UnfreezeRequest) -> Any:
-        return await self._answer("unfreeze", request)
+        return await self._answer_verb("unfreeze", request)
 
     async def confirm(self, request: api.ConfirmRequest) -> Any:
-        return await self._answer("confirm", request)
+        return await self._answer_verb("confirm", request)
 
     async def list_brakes(self, request: api.ListBrakesRequest) -> Any:
-        return await self._answer("list_brakes", request)
+        return await self._answer_verb("list_brakes", request)
 
     async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
         self.asked.append(request)
@@ -282,22 +282,22 @@ class FakePlanner:
         self.asked.append(request)
         return self.watched(request)
 
-    async def _nothing(self, _: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+    async def _watch_nothing(self, _: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
         await asyncio.Event().wait()
         yield  # type: ignore[misc]
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         return self.leader_address
 
 
-def local(**settings: Any) -> RpcSettings:
+def local_settings(**settings: Any) -> RpcSettings:
     return RpcSettings(**{"port": 0, "stop_seconds": 1.0, **settings})
 
 
 @asynccontextmanager
-async def serving(planner: FakePlanner, **settings: Any) -> AsyncIterator[tuple[RpcServer, PlannerClient]]:
+async def serve_planner(planner: FakePlanner, **settings: Any) -> AsyncIterator[tuple[RpcServer, PlannerClient]]:
     async with (
-        RpcServer(planner, local(**settings)) as server,
+        RpcServer(planner, local_settings(**settings)) as server,
         PlannerClient([server.address], timeout_seconds=5, retry_seconds=1) as client,
     ):
         yield server, client
@@ -306,7 +306,10 @@ async def serving(planner: FakePlanner, **settings: Any) -> AsyncIterator[tuple[
 async def test_a_call_that_means_another_fleet_is_refused_by_the_server_before_it_is_done() -> None:
     """By its metadata: a client that has not heard of the server yet cannot know whom it asks."""
     planner = FakePlanner()
-    async with RpcServer(planner, local(), fleet="local-a") as server, aio.insecure_channel(server.address) as channel:
+    async with (
+        RpcServer(planner, local_settings(), fleet="local-a") as server,
+        aio.insecure_channel(server.address) as channel,
+    ):
         call = PLANNER.calls["scale"]
         request = request_bytes(api.ScaleRequest("shop", "web", 3), call.request_message())
         with pytest.raises(aio.AioRpcError) as refused:
@@ -322,7 +325,7 @@ async def test_a_call_that_means_another_fleet_is_refused_by_the_server_before_i
 
 async def test_strangers_are_not_told_the_fleet(callers: str) -> None:
     async with (
-        RpcServer(FakePlanner(), local(callers=callers), fleet="local-a") as server,
+        RpcServer(FakePlanner(), local_settings(callers=callers), fleet="local-a") as server,
         aio.insecure_channel(server.address) as channel,
     ):
         with pytest.raises(aio.AioRpcError) as refused:
@@ -331,20 +334,20 @@ async def test_strangers_are_not_told_the_fleet(callers: str) -> None:
         assert fleet_in_metadata(refused.value.trailing_metadata()) == ""
 
 
-async def refusal(call: Awaitable[Any]) -> tuple[str, str]:
+async def refusal_of_call(call: Awaitable[Any]) -> tuple[str, str]:
     with pytest.raises(RequestError) as caught:
         await asyncio.wait_for(call, 10)
     return caught.value.code, caught.value.text
 
 
-def answering(reply: Any) -> Answer:
+def answer_with(reply: Any) -> Answer:
     async def answer(_: Any) -> Any:
         return reply
 
     return answer
 
 
-def raising(error: Exception) -> Answer:
+def answer_by_raising(error: Exception) -> Answer:
     async def answer(_: Any) -> Any:
         raise error
 
@@ -358,7 +361,7 @@ def raising(error: Exception) -> Answer:
 async def test_every_method_round_trips(verb: str) -> None:
     request, reply = ROUND_TRIPS[verb]
     planner = FakePlanner()
-    async with serving(planner) as (_, client):
+    async with serve_planner(planner) as (_, client):
         assert await getattr(client, verb)(request) == reply
     assert planner.asked == [request]
 
@@ -379,14 +382,14 @@ async def test_every_method_round_trips(verb: str) -> None:
     ],
 )
 async def test_errors_become_statuses(error: Exception, code: str, words: str) -> None:
-    async with serving(FakePlanner(scale=raising(error))) as (_, client):
-        actual, text = await refusal(client.scale(api.ScaleRequest("a", "b", 1)))
+    async with serve_planner(FakePlanner(scale=answer_by_raising(error))) as (_, client):
+        actual, text = await refusal_of_call(client.scale(api.ScaleRequest("a", "b", 1)))
     assert actual == code
     assert words in text
 
 
 async def test_what_a_planner_says_of_the_log_is_told_before_that_another_is_not_reached() -> None:
-    async with serving(FakePlanner(scale=raising(BusUnavailable("no broker")))) as (server, _):
+    async with serve_planner(FakePlanner(scale=answer_by_raising(BusUnavailable("no broker")))) as (server, _):
         client = PlannerClient([server.address, closed_endpoint()], retry_seconds=0.2)
         with pytest.raises(RequestError) as caught:
             async with client:
@@ -398,9 +401,9 @@ async def test_what_a_planner_says_of_the_log_is_told_before_that_another_is_not
 
 @pytest.mark.parametrize("bug", [AssertionError("wrong"), KeyError("x"), TimeoutError("its own")])
 async def test_a_bug_answers_internal_and_costs_no_other_call(bug: Exception) -> None:
-    async with serving(FakePlanner(get=raising(bug))) as (_, client):
+    async with serve_planner(FakePlanner(get=answer_by_raising(bug))) as (_, client):
         for _ in range(2):
-            code, text = await refusal(client.get(api.GetRequest("a", "b")))
+            code, text = await refusal_of_call(client.get(api.GetRequest("a", "b")))
             assert (code, type(bug).__name__ in text) == ("INTERNAL", True)
         assert await client.list_clusters(api.ListClustersRequest())
 
@@ -409,10 +412,10 @@ async def test_the_servers_deadline_bounds_a_call_and_the_callers_may_be_shorter
     async def sleep(_: Any) -> Any:
         await asyncio.sleep(60)
 
-    async with serving(FakePlanner(get=sleep), deadline_seconds_max=0.2) as (_, client):
-        code, text = await refusal(client.get(api.GetRequest("a", "b")))
+    async with serve_planner(FakePlanner(get=sleep), deadline_seconds_max=0.2) as (_, client):
+        code, text = await refusal_of_call(client.get(api.GetRequest("a", "b")))
         assert (code, "0.2 s" in text) == ("DEADLINE_EXCEEDED", True)
-        code, text = await refusal(client.get(api.GetRequest("a", "b"), 0.1))
+        code, text = await refusal_of_call(client.get(api.GetRequest("a", "b"), 0.1))
         assert (code, "Deadline Exceeded" in text) == ("DEADLINE_EXCEEDED", False)
 
 
@@ -426,8 +429,8 @@ async def test_a_call_whose_time_is_over_says_what_an_earlier_try_was_told() -> 
             raise RequestError("UNAVAILABLE", told[0])
         await asyncio.sleep(60)
 
-    async with serving(FakePlanner(apply=asked_twice)) as (_, client):
-        code, text = await refusal(client.apply(api.ApplyRequest(("{}",)), 0.5))
+    async with serve_planner(FakePlanner(apply=asked_twice)) as (_, client):
+        code, text = await refusal_of_call(client.apply(api.ApplyRequest(("{}",)), 0.5))
     assert code == "DEADLINE_EXCEEDED"
     assert re.fullmatch(r".* within 0.\d s; before that \S+: own-1 says nothing", text)
 
@@ -447,8 +450,8 @@ async def test_a_call_whose_time_is_over_says_what_an_earlier_try_was_told() -> 
 async def test_more_entries_than_a_request_may_have_are_told_before_they_are_read(request_: Any, field: str) -> None:
     verb = {api.PlanBatchRequest: "plan_batch", api.JoinClusterRequest: "join_cluster"}.get(type(request_), "capacity")
     planner = FakePlanner()
-    async with serving(planner, request_entries_max=11) as (_, client):
-        code, words = await refusal(getattr(client, verb)(request_))
+    async with serve_planner(planner, request_entries_max=11) as (_, client):
+        code, words = await refusal_of_call(getattr(client, verb)(request_))
     assert (code, words.split(":")[0]) == ("INVALID_ARGUMENT", field)
     assert "entries: expected at most 11 in all lists together" in words
     assert planner.asked == []
@@ -473,21 +476,21 @@ def test_every_list_of_every_request_is_counted(call: Call, field: Any) -> None:
 
 async def test_too_large_a_request_is_told_the_bound() -> None:
     request = api.ApplyRequest(("x" * 5_000_000,))
-    async with serving(FakePlanner()) as (_, client):
-        code, text = await refusal(client.apply(request))
+    async with serve_planner(FakePlanner()) as (_, client):
+        code, text = await refusal_of_call(client.apply(request))
     assert code == "INVALID_ARGUMENT"
     assert "bytes: expected at most 4194304" in text
 
 
 async def test_a_request_that_no_server_accepts_is_not_sent() -> None:
-    async with serving(FakePlanner()) as (_, client):
-        code, text = await refusal(client.apply(api.ApplyRequest(("x" * (REQUEST_BYTES_MOST + 1),))))
+    async with serve_planner(FakePlanner()) as (_, client):
+        code, text = await refusal_of_call(client.apply(api.ApplyRequest(("x" * (REQUEST_BYTES_MOST + 1),))))
     assert code == "INVALID_ARGUMENT"
     assert f"expected at most {REQUEST_BYTES_MOST}" in text
 
 
 async def test_bytes_that_are_no_request_are_refused() -> None:
-    async with serving(FakePlanner()) as (server, _), aio.insecure_channel(server.address) as channel:
+    async with serve_planner(FakePlanner()) as (server, _), aio.insecure_channel(server.address) as channel:
         with pytest.raises(aio.AioRpcError) as caught:
             await channel.unary_unary("/spillway.v1.Planner/Get")(b"\xff\xff\xff")
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
@@ -500,14 +503,14 @@ async def test_more_calls_than_the_bound_are_refused() -> None:
         await release.wait()
         return WORKLOAD
 
-    async with serving(FakePlanner(get=wait), concurrent_requests_max=2, watches_max=1) as (_, client):
+    async with serve_planner(FakePlanner(get=wait), concurrent_requests_max=2, watches_max=1) as (_, client):
         calls = [asyncio.ensure_future(client.get(api.GetRequest("a", "b"))) for _ in range(3)]
         done, _ = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
-        assert (await refusal(done.pop()))[0] == "RESOURCE_EXHAUSTED"
+        assert (await refusal_of_call(done.pop()))[0] == "RESOURCE_EXHAUSTED"
         release.set()
         first = asyncio.ensure_future(anext(client.watch(api.WatchRequest())))
         await asyncio.sleep(0.1)
-        assert (await refusal(anext(client.watch(api.WatchRequest()))))[0] == "RESOURCE_EXHAUSTED"
+        assert (await refusal_of_call(anext(client.watch(api.WatchRequest()))))[0] == "RESOURCE_EXHAUSTED"
         first.cancel()
 
 
@@ -540,7 +543,7 @@ def manifest(namespace: str | None) -> str:
     return json.dumps({"kind": "Deployment", "metadata": metadata})
 
 
-def batch_in(namespace: str) -> api.PlanBatchRequest:
+def batch_in_namespace(namespace: str) -> api.PlanBatchRequest:
     items = (
         api.BatchItem(apply=api.ApplyRequest((manifest("a"),))),
         api.BatchItem(scale=api.ScaleRequest(namespace, "web", 1)),
@@ -627,9 +630,13 @@ AUTH_TABLE = [
             ("explain", api.ExplainRequest("z", "web"), "'z'"),
         )
     ),
-    pytest.param("p", "plan_batch", batch_in("a"), "", [], id="a batch"),
-    pytest.param("p", "plan_batch", batch_in("z"), "PERMISSION_DENIED", ["scale", "'z'"], id="a batch elsewhere"),
-    pytest.param("b", "plan_batch", batch_in("a"), "PERMISSION_DENIED", ["scale"], id="a batch with another verb"),
+    pytest.param("p", "plan_batch", batch_in_namespace("a"), "", [], id="a batch"),
+    pytest.param(
+        "p", "plan_batch", batch_in_namespace("z"), "PERMISSION_DENIED", ["scale", "'z'"], id="a batch elsewhere"
+    ),
+    pytest.param(
+        "b", "plan_batch", batch_in_namespace("a"), "PERMISSION_DENIED", ["scale"], id="a batch with another verb"
+    ),
     pytest.param("p", "freeze", api.FreezeRequest("workload/a", ""), "INVALID_ARGUMENT", ["scope"], id="no scope"),
     pytest.param("s", "apply", api.ApplyRequest(("x" * 200,)), "INVALID_ARGUMENT", ["at most 100"], id="size"),
 ]
@@ -641,14 +648,14 @@ async def test_callers_do_what_they_may(
 ) -> None:
     planner = FakePlanner()
     async with (
-        RpcServer(planner, local(callers=callers)) as server,
+        RpcServer(planner, local_settings(callers=callers)) as server,
         PlannerClient([server.address], token=token, retry_seconds=0.2) as client,
     ):
         if not code:
             await getattr(client, verb)(request_)
             assert planner.callers == [{"r": "root", "t": "team", "p": "shop"}[token]]
             return
-        actual, text = await refusal(getattr(client, verb)(request_))
+        actual, text = await refusal_of_call(getattr(client, verb)(request_))
     assert actual == code
     assert [word for word in words if word not in text] == []
     assert planner.asked == []
@@ -672,11 +679,11 @@ def test_what_is_about_the_fleet_needs_all_namespaces() -> None:
 
 
 async def test_each_caller_has_its_own_rate(callers: str) -> None:
-    async with RpcServer(FakePlanner(), local(callers=callers, requests_burst=3)) as server:
+    async with RpcServer(FakePlanner(), local_settings(callers=callers, requests_burst=3)) as server:
         async with PlannerClient([server.address], token="s") as client:
             for _ in range(3):
                 await client.get(api.GetRequest("a", "b"))
-            code, text = await refusal(client.get(api.GetRequest("a", "b")))
+            code, text = await refusal_of_call(client.get(api.GetRequest("a", "b")))
             assert (code, "slow" in text) == ("RESOURCE_EXHAUSTED", True)
         async with PlannerClient([server.address], token="r") as client:
             await client.get(api.GetRequest("a", "b"))
@@ -706,7 +713,7 @@ def test_a_bucket_fills_again_as_time_passes() -> None:
 )
 async def test_an_unsafe_bind_does_not_start(settings: dict[str, str], words: list[str]) -> None:
     with pytest.raises(UnsafeBind) as caught:
-        RpcServer(FakePlanner(), local(**settings))
+        RpcServer(FakePlanner(), local_settings(**settings))
     assert [word for word in words if word not in str(caught.value)] == []
 
 
@@ -730,10 +737,10 @@ def test_a_bad_callers_file_is_named(tmp_path: Path, text: str, words: str) -> N
 
 
 async def test_a_taken_port_is_said() -> None:
-    async with RpcServer(FakePlanner(), local()) as server:
+    async with RpcServer(FakePlanner(), local_settings()) as server:
         port = int(server.address.rpartition(":")[2])
         with pytest.raises(OperatorError, match="cannot listen"):
-            async with RpcServer(FakePlanner(), local(port=port)):
+            async with RpcServer(FakePlanner(), local_settings(port=port)):
                 pass
 
 
@@ -747,7 +754,7 @@ def test_a_token_is_not_sent_in_clear() -> None:
         PlannerClient(["planner.example:7400"], token="t")
 
 
-def _certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+def _write_certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)
@@ -771,13 +778,13 @@ def _certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None)
 
 
 async def test_tls_with_client_certificates_names_the_caller(tmp_path: Path) -> None:
-    authority = _certificate(tmp_path, "authority")
+    authority = _write_certificate(tmp_path, "authority")
     for name in ("server", "alice"):
-        _certificate(tmp_path, name, authority)
+        _write_certificate(tmp_path, name, authority)
     callers = tmp_path / "callers.json"
     callers.write_text(json.dumps({"callers": [{"name": "alice", "verbs": ["get"]}]}))
     ca = str(tmp_path / "authority.pem")
-    settings = local(
+    settings = local_settings(
         host="0.0.0.0",
         tls_certificate=str(tmp_path / "server.pem"),
         tls_key=str(tmp_path / "server.key"),
@@ -790,10 +797,10 @@ async def test_tls_with_client_certificates_names_the_caller(tmp_path: Path) -> 
         identity = (str(tmp_path / "alice.pem"), str(tmp_path / "alice.key"))
         async with PlannerClient([endpoint], ca=ca, identity=identity, retry_seconds=0.2) as client:
             assert await client.get(api.GetRequest("a", "b")) == WORKLOAD
-            assert (await refusal(client.scale(api.ScaleRequest("a", "b", 1))))[0] == "PERMISSION_DENIED"
+            assert (await refusal_of_call(client.scale(api.ScaleRequest("a", "b", 1))))[0] == "PERMISSION_DENIED"
         assert planner.callers == ["alice"]
         async with PlannerClient([endpoint], ca=ca, retry_seconds=0.2) as client:
-            assert (await refusal(client.get(api.GetRequest("a", "b"))))[0] == "UNAVAILABLE"
+            assert (await refusal_of_call(client.get(api.GetRequest("a", "b"))))[0] == "UNAVAILABLE"
 
 
 # ── Health and reflection ───────────────────────────────────────────────────────────────────────────────────────────
@@ -801,7 +808,7 @@ async def test_tls_with_client_certificates_names_the_caller(tmp_path: Path) -> 
 
 async def test_health_follows_set_serving_and_needs_no_token(callers: str) -> None:
     async with (
-        RpcServer(FakePlanner(), local(callers=callers)) as server,
+        RpcServer(FakePlanner(), local_settings(callers=callers)) as server,
         aio.insecure_channel(server.address) as channel,
     ):
         stub = health_pb2_grpc.HealthStub(channel)
@@ -811,7 +818,7 @@ async def test_health_follows_set_serving_and_needs_no_token(callers: str) -> No
         assert (await stub.Check(request)).status == health_pb2.HealthCheckResponse.SERVING
 
 
-async def _reflected(address: str, token: str = "") -> list[str]:
+async def _reflected_services(address: str, token: str = "") -> list[str]:
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     async with aio.insecure_channel(address) as channel:
         stub = reflection_pb2_grpc.ServerReflectionStub(channel)
@@ -822,12 +829,12 @@ async def _reflected(address: str, token: str = "") -> list[str]:
 
 
 async def test_reflection_lists_the_services_to_known_callers(callers: str) -> None:
-    async with RpcServer(FakePlanner(), local()) as server:
-        assert "spillway.v1.Planner" in await _reflected(server.address)
-    async with RpcServer(FakePlanner(), local(callers=callers)) as server:
-        assert "spillway.v1.Planner" in await _reflected(server.address, "t")
+    async with RpcServer(FakePlanner(), local_settings()) as server:
+        assert "spillway.v1.Planner" in await _reflected_services(server.address)
+    async with RpcServer(FakePlanner(), local_settings(callers=callers)) as server:
+        assert "spillway.v1.Planner" in await _reflected_services(server.address, "t")
         with pytest.raises(aio.AioRpcError) as caught:
-            await _reflected(server.address)
+            await _reflected_services(server.address)
         assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
@@ -842,7 +849,7 @@ def closed_endpoint() -> str:
 
 async def test_a_second_endpoint_is_tried() -> None:
     async with (
-        RpcServer(FakePlanner(), local()) as server,
+        RpcServer(FakePlanner(), local_settings()) as server,
         PlannerClient([closed_endpoint(), server.address]) as client,
     ):
         assert await client.get(api.GetRequest("a", "b")) == WORKLOAD
@@ -852,7 +859,7 @@ async def test_one_that_accepts_connections_and_says_nothing_is_left_for_the_nex
     """As one that is stopped does (SIGSTOP): of a call's time it costs connect_seconds, whatever is asked."""
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         endpoint = f"127.0.0.1:{frozen.getsockname()[1]}"
-        async with RpcServer(FakePlanner(), local()) as server:
+        async with RpcServer(FakePlanner(), local_settings()) as server:
             client = PlannerClient([endpoint, server.address], timeout_seconds=10)
             client.patience = ClientTimeouts(connect_seconds=0.2)
             async with client:
@@ -869,7 +876,7 @@ async def test_one_that_froze_after_it_was_connected_is_left_for_the_next_by_wha
 
     frozen, other = FakePlanner(get=answer), FakePlanner()
     async with AsyncExitStack() as stack:
-        servers = [await stack.enter_async_context(RpcServer(planner, local())) for planner in (frozen, other)]
+        servers = [await stack.enter_async_context(RpcServer(planner, local_settings())) for planner in (frozen, other)]
         client = PlannerClient([one.address for one in servers], timeout_seconds=10)
         client.patience = ClientTimeouts(read_seconds=0.2)
         await stack.enter_async_context(client)
@@ -886,7 +893,7 @@ async def test_what_takes_every_planner_longer_is_waited_for_in_the_second_round
 
     async with AsyncExitStack() as stack:
         planners = [FakePlanner(get=slow), FakePlanner(get=slow)]
-        servers = [await stack.enter_async_context(RpcServer(planner, local())) for planner in planners]
+        servers = [await stack.enter_async_context(RpcServer(planner, local_settings())) for planner in planners]
         client = PlannerClient([one.address for one in servers], timeout_seconds=10)
         client.patience = ClientTimeouts(read_seconds=0.1)
         await stack.enter_async_context(client)
@@ -895,13 +902,13 @@ async def test_what_takes_every_planner_longer_is_waited_for_in_the_second_round
 
 async def test_nobody_there_is_unavailable_within_the_retry_time() -> None:
     async with PlannerClient([closed_endpoint(), closed_endpoint()], retry_seconds=0.3) as client:
-        code, text = await asyncio.wait_for(refusal(client.get(api.GetRequest("a", "b"))), 3)
+        code, text = await asyncio.wait_for(refusal_of_call(client.get(api.GetRequest("a", "b"))), 3)
     assert code == "UNAVAILABLE"
     assert "127.0.0.1:" in text
 
 
 async def test_an_export_comes_in_parts() -> None:
-    async with serving(FakePlanner()) as (_, client):
+    async with serve_planner(FakePlanner()) as (_, client):
         assert tuple([reply async for reply in client.export(api.ExportRequest())]) == EXPORT
 
 
@@ -924,7 +931,7 @@ async def test_a_retry_has_the_same_idempotency_key() -> None:
         return PLACEMENT
 
     planner = FakePlanner(apply=answer)
-    async with serving(planner) as (_, client):
+    async with serve_planner(planner) as (_, client):
         await client.apply(api.ApplyRequest(("{}",)))
         await client.apply(api.ApplyRequest(("{}",)))
     keys = [request.idempotency_key for request in planner.asked]
@@ -935,24 +942,28 @@ async def test_a_retry_has_the_same_idempotency_key() -> None:
 
 
 async def test_the_leader_trailer_is_followed_and_remembered() -> None:
-    standby, leader = FakePlanner(scale=raising(RequestError("UNAVAILABLE", "not the leader"))), FakePlanner()
+    standby, leader = FakePlanner(scale=answer_by_raising(RequestError("UNAVAILABLE", "not the leader"))), FakePlanner()
     async with AsyncExitStack() as stack:
-        servers = [await stack.enter_async_context(RpcServer(planner, local())) for planner in (standby, leader)]
+        servers = [
+            await stack.enter_async_context(RpcServer(planner, local_settings())) for planner in (standby, leader)
+        ]
         standby.leader_address = leader.leader_address = servers[1].address
         client = await stack.enter_async_context(PlannerClient([servers[0].address]))
         await client.scale(api.ScaleRequest("a", "b", 1))
         await client.scale(api.ScaleRequest("a", "b", 2))
-        assert client.leader() == servers[1].address
+        assert client.active_instance_address() == servers[1].address
     assert (len(standby.asked), len(leader.asked)) == (1, 2)
 
 
 async def test_what_a_standby_answers_is_asked_of_the_leader_that_it_names() -> None:
     """An apply that was acknowledged is in the list that is asked for next, whichever planner stands first."""
     answered = api.ListReply((WORKLOAD,), "", stale=False)
-    standby = FakePlanner(list=answering(api.ListReply((), "", stale=True)))
-    leader = FakePlanner(list=answering(answered))
+    standby = FakePlanner(list=answer_with(api.ListReply((), "", stale=True)))
+    leader = FakePlanner(list=answer_with(answered))
     async with AsyncExitStack() as stack:
-        servers = [await stack.enter_async_context(RpcServer(planner, local())) for planner in (standby, leader)]
+        servers = [
+            await stack.enter_async_context(RpcServer(planner, local_settings())) for planner in (standby, leader)
+        ]
         standby.leader_address = leader.leader_address = servers[1].address
         client = await stack.enter_async_context(PlannerClient([servers[0].address]))
         assert await client.list(api.ListRequest()) == answered
@@ -962,7 +973,7 @@ async def test_what_a_standby_answers_is_asked_of_the_leader_that_it_names() -> 
 async def test_a_leader_that_died_is_left_for_the_other_endpoint() -> None:
     standby = FakePlanner()
     standby.leader_address = closed_endpoint()
-    async with RpcServer(standby, local()) as server, PlannerClient([server.address]) as client:
+    async with RpcServer(standby, local_settings()) as server, PlannerClient([server.address]) as client:
         for _ in range(3):
             await client.get(api.GetRequest("a", "b"))
     assert len(standby.asked) == 3
@@ -971,7 +982,7 @@ async def test_a_leader_that_died_is_left_for_the_other_endpoint() -> None:
 # ── Watch ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def changes(first: int, last: int) -> Callable[[api.WatchRequest], AsyncIterator[api.WatchReply]]:
+def watch_numbered_changes(first: int, last: int) -> Callable[[api.WatchRequest], AsyncIterator[api.WatchReply]]:
     async def watched(request: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
         for position in range(max(first, int(request.position or 0) + 1), last + 1):
             yield api.WatchReply(str(position), "a", "b", position % 2 == 0, WORKLOAD if position % 2 else None)
@@ -982,11 +993,11 @@ def changes(first: int, last: int) -> Callable[[api.WatchRequest], AsyncIterator
 
 async def test_a_watch_goes_on_at_another_planner_from_where_it_was() -> None:
     first, second = FakePlanner(), FakePlanner()
-    first.watched, second.watched = changes(1, 3), changes(1, 5)
+    first.watched, second.watched = watch_numbered_changes(1, 3), watch_numbered_changes(1, 5)
     async with AsyncExitStack() as stack:
-        other = await stack.enter_async_context(RpcServer(second, local()))
+        other = await stack.enter_async_context(RpcServer(second, local_settings()))
         async with AsyncExitStack() as dies:
-            server = await dies.enter_async_context(RpcServer(first, local()))
+            server = await dies.enter_async_context(RpcServer(first, local_settings()))
             client = await stack.enter_async_context(PlannerClient([server.address, other.address]))
             replies = client.watch(api.WatchRequest("a"))
             seen = [await anext(replies) for _ in range(3)]
@@ -1008,9 +1019,9 @@ async def test_a_stopping_server_does_not_wait_for_watches() -> None:
 
     planner.watched = quiet
     async with AsyncExitStack() as stack:
-        async with RpcServer(planner, local(stop_seconds=30.0)) as server:
+        async with RpcServer(planner, local_settings(stop_seconds=30.0)) as server:
             client = await stack.enter_async_context(PlannerClient([server.address], retry_seconds=0.2))
-            waiting = asyncio.ensure_future(refusal(anext(client.watch(api.WatchRequest()))))
+            waiting = asyncio.ensure_future(refusal_of_call(anext(client.watch(api.WatchRequest()))))
             await asked.wait()
             started = loop.time()
         assert loop.time() - started < 5
@@ -1025,5 +1036,5 @@ async def test_a_refused_watch_says_why() -> None:
         yield
 
     planner.watched = refused
-    async with serving(planner) as (_, client):
-        assert await refusal(anext(client.watch(api.WatchRequest()))) == ("OUT_OF_RANGE", "position: too old")
+    async with serve_planner(planner) as (_, client):
+        assert await refusal_of_call(anext(client.watch(api.WatchRequest()))) == ("OUT_OF_RANGE", "position: too old")

@@ -32,15 +32,17 @@ from spillway.settings import OperatorError
 from spillway.verb_names import READING_VERBS, VERBS
 
 
-def digest(token: str) -> str:
+def token_digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 FILES = {
-    "callers.yaml": f"callers:\n- name: ci\n  token_sha256: {digest('t')}\n  verbs: [read]\n  namespaces: [shop-*]\n",
-    "callers.json": f'{{"callers":[{{"name":"ci","token_sha256":"{digest("t")}","verbs":["read"],'
+    "callers.yaml": (
+        f"callers:\n- name: ci\n  token_sha256: {token_digest('t')}\n  verbs: [read]\n  namespaces: [shop-*]\n"
+    ),
+    "callers.json": f'{{"callers":[{{"name":"ci","token_sha256":"{token_digest("t")}","verbs":["read"],'
     '"namespaces":["shop-*"]}]}',
-    "callers.toml": f'[[callers]]\nname = "ci"\ntoken_sha256 = "{digest("t")}"\nverbs = ["read"]\n'
+    "callers.toml": f'[[callers]]\nname = "ci"\ntoken_sha256 = "{token_digest("t")}"\nverbs = ["read"]\n'
     'namespaces = ["shop-*"]\n',
 }
 
@@ -48,8 +50,8 @@ FILES = {
 @pytest.mark.parametrize("name", FILES)
 def test_each_form_of_the_file_says_the_same(name: str) -> None:
     confined = PodRights(BASELINE, priority_classes=None, priority_max=0, service_types=None)
-    expected = Caller("ci", frozenset({"read"}), frozenset({"shop-*"}), digest("t"), confined)
-    assert parse_callers(FILES[name].encode(), name).by_token == {digest("t"): expected}
+    expected = Caller("ci", frozenset({"read"}), frozenset({"shop-*"}), token_digest("t"), confined)
+    assert parse_callers(FILES[name].encode(), name).by_token == {token_digest("t"): expected}
 
 
 @pytest.mark.parametrize(
@@ -124,10 +126,10 @@ def test_a_bad_file_is_refused_at_the_start_and_ignored_later(tmp_path: Path, te
     file.write_text(text)
     assert not known.reload_if_changed()
     assert known.callers is before
-    assert _bad() == 1
+    assert _bad_callers_file_gauge() == 1
     file.write_text(FILES["callers.yaml"] + "- name: other\n  verbs: [read]\n")
     assert known.reload_if_changed()
-    assert (sorted(known.callers.limits), _bad()) == (["ci", "other"], 0)
+    assert (sorted(known.callers.limits), _bad_callers_file_gauge()) == (["ci", "other"], 0)
 
 
 def test_a_former_verb_gives_no_right_and_the_refusal_says_what_it_is_called_now() -> None:
@@ -143,9 +145,9 @@ def test_a_file_that_is_gone_changes_nothing_until_it_is_back(tmp_path: Path) ->
     file.write_text(FILES["callers.yaml"])
     known = CallersFile(str(file))
     file.unlink()
-    assert (known.reload_if_changed(), known.reload_if_changed(), _bad()) == (False, False, 1)
+    assert (known.reload_if_changed(), known.reload_if_changed(), _bad_callers_file_gauge()) == (False, False, 1)
     file.write_text(FILES["callers.yaml"])
-    assert (known.reload_if_changed(), _bad(), sorted(known.callers.limits)) == (False, 0, ["ci"])
+    assert (known.reload_if_changed(), _bad_callers_file_gauge(), sorted(known.callers.limits)) == (False, 0, ["ci"])
 
 
 def test_a_bad_file_is_told_of_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -169,21 +171,21 @@ def test_after_how_many_seconds_the_next_call_is_let_in() -> None:
     gate.admit_call(caller, "get")
 
 
-def batch_of(items: int) -> api.PlanBatchRequest:
+def batch_of_items(items: int) -> api.PlanBatchRequest:
     return api.PlanBatchRequest((api.BatchItem(scale=api.ScaleRequest("shop", "web", 1)),) * items)
 
 
-def asking_who(burst: int, rate: float, now: Callable[[], float]) -> Gate:
+def gate_with_certificates(burst: int, rate: float, now: Callable[[], float]) -> Gate:
     """That lets in whom its CA knows."""
     known = RpcSettings(client_ca="ca", tls_certificate="certificate", tls_key="key")
     return Gate(replace(known, requests_burst=burst, requests_per_second=rate), now)
 
 
-def let_in(gate: Gate, items: int) -> float:
+def seconds_until_let_in(gate: Gate, items: int) -> float:
     """0, or after how many seconds it would be."""
     try:
         gate.admit_call(Caller("shop"), "plan_batch")
-        gate.admit_items(Caller("shop"), batch_of(items))
+        gate.admit_items(Caller("shop"), batch_of_items(items))
     except TooManyCalls as refused:
         return refused.seconds
     return 0.0
@@ -202,12 +204,12 @@ BATCHES = (
 
 @pytest.mark.parametrize(("asked", "expected"), BATCHES)
 def test_each_item_of_a_batch_is_a_call_of_the_rate(asked: list[int], expected: list[float]) -> None:
-    gate = asking_who(10, 2.0, lambda: 0.0)
-    assert [let_in(gate, items) for items in asked] == pytest.approx(expected)
+    gate = gate_with_certificates(10, 2.0, lambda: 0.0)
+    assert [seconds_until_let_in(gate, items) for items in asked] == pytest.approx(expected)
 
 
 def test_each_value_and_backlog_of_a_report_is_a_call_of_the_rate() -> None:
-    gate, caller = asking_who(10, 2.0, lambda: 0.0), Caller("shop")
+    gate, caller = gate_with_certificates(10, 2.0, lambda: 0.0), Caller("shop")
     load = LoadObserved("shop", "web", "queue", "", "", "", "", 1, 0, 0, "", "")
     queue = BacklogObserved("shop", "web", "kafka", "g", "orders", (), 0, "", "")
     gate.admit_call(caller, "report")
@@ -227,12 +229,12 @@ def test_no_caller_has_more_items_than_its_rate_and_none_is_refused_for_ever(
 ) -> None:
     """In any time: the burst, what the rate gives in it, and what one batch has beyond a burst."""
     clock = [0.0]
-    gate = asking_who(burst, rate, lambda: clock[0])
+    gate = gate_with_certificates(burst, rate, lambda: clock[0])
     taken: list[tuple[float, int]] = []
     for pause, items in asked:
         clock[0] += pause
         waits = 0
-        while seconds := let_in(gate, items):
+        while seconds := seconds_until_let_in(gate, items):
             clock[0] += seconds + 1e-6
             waits += 1
         assert waits <= 2  # Of a batch that is not read yet only its own call is known.
@@ -244,7 +246,7 @@ def test_no_caller_has_more_items_than_its_rate_and_none_is_refused_for_ever(
             assert together <= burst + rate * (taken[end][0] - since) + max(0, beyond) + 1e-3
 
 
-def _bad() -> float:
+def _bad_callers_file_gauge() -> float:
     return metrics.CALLERS_FILE_BAD._value.get()
 
 
@@ -267,14 +269,14 @@ class Planner:
         yield api.WatchReply("1", "shop-eu", "web", True, None)
         await asyncio.Event().wait()
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         return self._leader
 
 
-def written(file: Path, **namespaces_by_token: str) -> None:
+def write_callers_file(file: Path, **namespaces_by_token: str) -> None:
     """At once, as a mounted Secret changes: nobody reads half of it."""
     entries = [
-        f"- {{name: {token}, token_sha256: {digest(token)}, verbs: ['*'], namespaces: ['{namespaces}']}}"
+        f"- {{name: {token}, token_sha256: {token_digest(token)}, verbs: ['*'], namespaces: ['{namespaces}']}}"
         for token, namespaces in namespaces_by_token.items()
     ]
     beside = file.with_suffix(".new")
@@ -282,7 +284,7 @@ def written(file: Path, **namespaces_by_token: str) -> None:
     beside.replace(file)
 
 
-async def answered(client: PlannerClient) -> str:
+async def code_of_answer(client: PlannerClient) -> str:
     try:
         await client.get(api.GetRequest("shop-eu", "web"))
     except RequestError as error:
@@ -290,7 +292,7 @@ async def answered(client: PlannerClient) -> str:
     raise AssertionError("there is nothing to get")
 
 
-async def until(holds: Callable[[], Any], what: str) -> None:
+async def wait_until(holds: Callable[[], Any], what: str) -> None:
     async with asyncio.timeout(30):
         while not await holds():
             await asyncio.sleep(0.01)
@@ -299,32 +301,32 @@ async def until(holds: Callable[[], Any], what: str) -> None:
 
 async def test_a_change_of_the_file_needs_no_restart(tmp_path: Path) -> None:
     file = tmp_path / "callers.yaml"
-    written(file, old="shop-*")
+    write_callers_file(file, old="shop-*")
     settings = RpcSettings(port=0, callers=str(file), callers_check_seconds=0.01, stop_seconds=0.1)
     async with (
         RpcServer(Planner(), settings) as server,  # type: ignore[arg-type]
         PlannerClient([server.address], token="old", retry_seconds=0.1) as old,
         PlannerClient([server.address], token="new", retry_seconds=0.1) as new,
     ):
-        assert (await answered(old), await answered(new)) == ("NOT_FOUND", "UNAUTHENTICATED")
-        written(file, old="other", new="shop-*")
+        assert (await code_of_answer(old), await code_of_answer(new)) == ("NOT_FOUND", "UNAUTHENTICATED")
+        write_callers_file(file, old="other", new="shop-*")
 
-        async def changed() -> bool:
-            return (await answered(old), await answered(new)) == ("PERMISSION_DENIED", "NOT_FOUND")
+        async def has_changed() -> bool:
+            return (await code_of_answer(old), await code_of_answer(new)) == ("PERMISSION_DENIED", "NOT_FOUND")
 
-        await until(changed, "who was added is let in, who has other namespaces is refused")
+        await wait_until(has_changed, "who was added is let in, who has other namespaces is refused")
         file.write_text("callers: [")
 
-        async def told() -> bool:
-            return _bad() == 1
+        async def is_told() -> bool:
+            return _bad_callers_file_gauge() == 1
 
-        await until(told, "the bad file is told of")
-        assert await changed()
+        await wait_until(is_told, "the bad file is told of")
+        assert await has_changed()
 
 
 async def test_a_watch_ends_with_what_its_caller_might_and_no_other(tmp_path: Path) -> None:
     file = tmp_path / "callers.yaml"
-    written(file, gone="shop-*", stays="shop-*")
+    write_callers_file(file, gone="shop-*", stays="shop-*")
     settings = RpcSettings(port=0, callers=str(file), callers_check_seconds=0.01, stop_seconds=0.1)
     async with (
         RpcServer(Planner(), settings) as server,  # type: ignore[arg-type]
@@ -335,7 +337,7 @@ async def test_a_watch_ends_with_what_its_caller_might_and_no_other(tmp_path: Pa
         await anext(ending)
         await anext(going_on)
         later = asyncio.ensure_future(anext(going_on))
-        written(file, stays="shop-*")
+        write_callers_file(file, stays="shop-*")
         with pytest.raises(RequestError) as refused:
             await asyncio.wait_for(anext(ending), 10)
         assert refused.value.code == "UNAUTHENTICATED"
@@ -346,7 +348,7 @@ async def test_a_watch_ends_with_what_its_caller_might_and_no_other(tmp_path: Pa
 async def test_a_watch_ends_when_its_token_is_replaced(tmp_path: Path) -> None:
     """Name, verbs and namespaces stay: whoever holds the token of before hears nothing more."""
     file = tmp_path / "callers.yaml"
-    written(file, old="shop-*")
+    write_callers_file(file, old="shop-*")
     settings = RpcSettings(port=0, callers=str(file), callers_check_seconds=0.01, stop_seconds=0.1)
     async with (
         RpcServer(Planner(), settings) as server,  # type: ignore[arg-type]
@@ -355,7 +357,7 @@ async def test_a_watch_ends_when_its_token_is_replaced(tmp_path: Path) -> None:
         watch = client.watch(api.WatchRequest("shop-eu", "web"))
         await anext(watch)
         beside = file.with_suffix(".new")
-        beside.write_text(file.read_text().replace(digest("old"), digest("new")))
+        beside.write_text(file.read_text().replace(token_digest("old"), token_digest("new")))
         beside.replace(file)
         with pytest.raises(RequestError) as refused:
             await asyncio.wait_for(anext(watch), 10)
@@ -364,7 +366,7 @@ async def test_a_watch_ends_when_its_token_is_replaced(tmp_path: Path) -> None:
 
 async def test_one_callers_watches_leave_room_for_anothers(tmp_path: Path) -> None:
     file = tmp_path / "callers.yaml"
-    written(file, shop="shop-*", bank="*")
+    write_callers_file(file, shop="shop-*", bank="*")
     settings = RpcSettings(port=0, callers=str(file), watches_caller_max=1, stop_seconds=0.1)
     request = api.WatchRequest("shop-eu", "web")
     async with (
@@ -378,17 +380,17 @@ async def test_one_callers_watches_leave_room_for_anothers(tmp_path: Path) -> No
             await anext(shop.watch(request))
         assert (refused.value.code, refused.value.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_WATCHES")
         await anext(bank.watch(request))
-        assert await answered(shop) == "NOT_FOUND", "calls are counted for themselves"
+        assert await code_of_answer(shop) == "NOT_FOUND", "calls are counted for themselves"
         await first.aclose()  # type: ignore[attr-defined]
 
-        async def let_in() -> bool:
+        async def is_let_in() -> bool:
             try:
                 await anext(shop.watch(request))
             except RequestError:
                 return False
             return True
 
-        await until(let_in, "there is room again")
+        await wait_until(is_let_in, "there is room again")
 
 
 class Explaining(Planner):
@@ -410,7 +412,7 @@ class Explaining(Planner):
 @pytest.mark.parametrize("known", [True, False], ids=["callers are known", "everybody is one caller"])
 async def test_one_callers_explanations_wait_for_each_other_and_nobody_elses(tmp_path: Path, known: bool) -> None:
     file, planner = tmp_path / "callers.yaml", Explaining()
-    written(file, shop="shop-*", bank="*")
+    write_callers_file(file, shop="shop-*", bank="*")
     bounds = RpcSettings(port=0, computations_caller_max=2, stop_seconds=0.1)
     settings = replace(bounds, callers=str(file)) if known else bounds
     async with (
@@ -419,22 +421,24 @@ async def test_one_callers_explanations_wait_for_each_other_and_nobody_elses(tmp
         PlannerClient([server.address], token="bank", retry_seconds=0.1) as bank,
     ):
 
-        def asked(client: PlannerClient, namespace: str, seconds: float) -> "asyncio.Task[api.ExplainReply]":
+        def ask_in_background(
+            client: PlannerClient, namespace: str, seconds: float
+        ) -> "asyncio.Task[api.ExplainReply]":
             return asyncio.create_task(client.explain(api.ExplainRequest(namespace, "web"), seconds))
 
-        given_up = [asked(shop, "shop-eu", 1) for _ in range(3)]
+        given_up = [ask_in_background(shop, "shop-eu", 1) for _ in range(3)]
         await asyncio.wait(given_up)
         refused = [cast(RequestError, one.exception()).code for one in given_up]
         assert refused == ["DEADLINE_EXCEEDED"] * 3
-        explanations = [asked(shop, "shop-eu", 30) for _ in range(5)]
-        other = asked(bank, "bank", 30)
+        explanations = [ask_in_background(shop, "shop-eu", 30) for _ in range(5)]
+        other = ask_in_background(bank, "bank", 30)
         allowed = 2 if known else 5
 
-        async def under_way() -> bool:
+        async def are_under_way() -> bool:
             return planner.under_way == Counter({"shop-eu": allowed, "bank": 1})
 
-        await until(under_way, "a share of each caller is under way")
-        assert await answered(shop) == "NOT_FOUND", "what is not computed waits for nothing"
+        await wait_until(are_under_way, "a share of each caller is under way")
+        assert await code_of_answer(shop) == "NOT_FOUND", "what is not computed waits for nothing"
         assert planner.under_way["shop-eu"] == allowed
         planner.may_end.set()
         await asyncio.wait([*explanations, other])
@@ -492,12 +496,12 @@ async def test_who_calls_too_often_is_told_when_to_come_again(tmp_path: Path) ->
 async def test_a_batch_takes_as_many_calls_as_it_has_items(tmp_path: Path, known: bool) -> None:
     """Where nobody is asked who they are, there is nobody whose share it could take."""
     file = tmp_path / "callers.yaml"
-    written(file, shop="*")
+    write_callers_file(file, shop="*")
     bounds = RpcSettings(port=0, requests_per_second=0.5, requests_burst=5, stop_seconds=0.1)
     settings = replace(bounds, callers=str(file)) if known else bounds
     async with RpcServer(Planner(), settings) as server, aio.insecure_channel(server.address) as channel:  # type: ignore[arg-type]
         call, answers = PLANNER.calls["plan_batch"], []
-        ask, data = channel.unary_unary(call.path), request_bytes(batch_of(4), call.request_message())
+        ask, data = channel.unary_unary(call.path), request_bytes(batch_of_items(4), call.request_message())
         for _ in range(2):
             with pytest.raises(aio.AioRpcError) as refused:
                 await ask(data, metadata=(("authorization", "Bearer shop"),))
@@ -510,7 +514,7 @@ async def test_a_batch_takes_as_many_calls_as_it_has_items(tmp_path: Path, known
 async def test_a_call_is_traced_once_its_caller_is_known(tmp_path: Path) -> None:
     """Strangers decide nothing of what is traced, whatever their headers say."""
     file, exporter = tmp_path / "callers.yaml", InMemorySpanExporter()
-    written(file, known="*")
+    write_callers_file(file, known="*")
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracing.use_provider(provider)
@@ -532,7 +536,7 @@ async def test_a_call_is_traced_once_its_caller_is_known(tmp_path: Path) -> None
 
 async def test_strangers_are_told_neither_version_nor_leader(tmp_path: Path) -> None:
     file = tmp_path / "callers.yaml"
-    written(file, known="*")
+    write_callers_file(file, known="*")
     settings = RpcSettings(port=0, callers=str(file), stop_seconds=0.1)
     led = Planner("planner-2:7400")
     async with RpcServer(led, settings) as server, aio.insecure_channel(server.address) as channel:  # type: ignore[arg-type]

@@ -68,7 +68,7 @@ class FakePlanner:
             await asyncio.Event().wait()
         return self.placement
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         return ""
 
 
@@ -81,7 +81,7 @@ class Door:
     options: dict[str, Any]
     tls: ssl.SSLContext | None
 
-    def client(self, **options: Any) -> PlannerClient:
+    def make_client(self, **options: Any) -> PlannerClient:
         given = {"retry_seconds": 0.0, "timeout_seconds": SECONDS, **self.options, **options}
         made = PlannerClient([self.endpoint], **given)
         made.patience = ClientTimeouts(SECONDS, SECONDS, SECONDS)
@@ -91,10 +91,10 @@ class Door:
     def endpoint(self) -> str:
         return f"localhost:{self.server.address.rpartition(':')[2]}"
 
-    async def plain(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def open_plain_connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", int(self.server.address.rpartition(":")[2]))
 
-    async def stranger(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def open_stranger_connection(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Opens a connection, with TLS where the server has it, and sends nothing."""
         host, port = self.endpoint.split(":")
         return await asyncio.open_connection(host, int(port), ssl=self.tls, family=socket.AF_INET)
@@ -109,27 +109,29 @@ NO_WINDOW = b"\x00\x04" + bytes(4)
 """The setting by which a client takes no byte of any answer."""
 
 
-def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+def http2_frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     return len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
-def headers(path: bytes, *more: tuple[bytes, bytes]) -> bytes:
+def header_block(path: bytes, *more: tuple[bytes, bytes]) -> bytes:
     """A block without tables or Huffman codes."""
     fields = ((b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"x"))
     fields += ((b"te", b"trailers"), (b"content-type", b"application/grpc"), *more)
     return b"".join(b"\x00" + bytes([len(name)]) + name + bytes([len(value)]) + value for name, value in fields)
 
 
-def greeting(settings: bytes = b"") -> bytes:
-    return PREFACE + frame(SETTINGS, 0, 0, settings)
+def http2_greeting(settings: bytes = b"") -> bytes:
+    return PREFACE + http2_frame(SETTINGS, 0, 0, settings)
 
 
-def whole_call(path: bytes, *more: tuple[bytes, bytes], stream: int = 1) -> bytes:
+def frames_of_call(path: bytes, *more: tuple[bytes, bytes], stream: int = 1) -> bytes:
     """With an empty message."""
-    return frame(HEADERS, END_HEADERS, stream, headers(path, *more)) + frame(DATA, END_STREAM, stream, bytes(5))
+    return http2_frame(HEADERS, END_HEADERS, stream, header_block(path, *more)) + http2_frame(
+        DATA, END_STREAM, stream, bytes(5)
+    )
 
 
-async def answered(reader: asyncio.StreamReader, stream: int = 1) -> None:
+async def wait_until_answered(reader: asyncio.StreamReader, stream: int = 1) -> None:
     """Until headers of an answer to that call have come."""
     async with asyncio.timeout(SECONDS):
         while True:
@@ -139,7 +141,7 @@ async def answered(reader: asyncio.StreamReader, stream: int = 1) -> None:
                 return
 
 
-async def closed(reader: asyncio.StreamReader) -> None:
+async def wait_until_closed(reader: asyncio.StreamReader) -> None:
     """Until the other side has closed the connection."""
     with suppress(ConnectionError):
         async with asyncio.timeout(SECONDS):
@@ -150,7 +152,7 @@ async def closed(reader: asyncio.StreamReader) -> None:
 # ── Servers ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
+def _write_certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None) -> tuple[Any, Any]:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = dt.datetime.now(dt.UTC)
@@ -174,17 +176,17 @@ def _certificate(folder: Path, name: str, issuer: tuple[Any, Any] | None = None)
     return certificate, key
 
 
-def _certificates(folder: Path) -> ssl.SSLContext:
+def _write_certificates(folder: Path) -> ssl.SSLContext:
     """Writes those of an authority, a server and the caller alice; returns the context of a stranger, who has none."""
-    authority = _certificate(folder, "authority")
+    authority = _write_certificate(folder, "authority")
     for name in ("server", "alice"):
-        _certificate(folder, name, authority)
+        _write_certificate(folder, name, authority)
     tls = ssl.create_default_context(cafile=str(folder / "authority.pem"))
     tls.set_alpn_protocols(["h2"])
     return tls
 
 
-def _callers(folder: Path, **limits: int) -> str:
+def _write_callers_file(folder: Path, **limits: int) -> str:
     """limits: of the caller with TOKEN."""
     file = folder / "callers.json"
     digest, another = (hashlib.sha256(token.encode()).hexdigest() for token in (TOKEN, ANOTHER_TOKEN))
@@ -198,17 +200,17 @@ def _callers(folder: Path, **limits: int) -> str:
 
 
 @asynccontextmanager
-async def served(kind: str, folder: Path, **settings: Any) -> AsyncIterator[Door]:
+async def serve_planner(kind: str, folder: Path, **settings: Any) -> AsyncIterator[Door]:
     """kind: open, token, tls (and tokens), mtls."""
     found: dict[str, Any] = {"port": 0, "stop_seconds": 1.0, **settings}
     options: dict[str, Any] = {}
     tls = None
     if kind != "open":
-        found["callers"] = _callers(folder)
+        found["callers"] = _write_callers_file(folder)
     if kind in ("token", "tls"):
         options["token"] = TOKEN
     if kind in ("tls", "mtls"):
-        tls = _certificates(folder)
+        tls = _write_certificates(folder)
         found |= {"tls_certificate": str(folder / "server.pem"), "tls_key": str(folder / "server.key")}
         options["ca"] = str(folder / "authority.pem")
     if kind == "mtls":
@@ -226,7 +228,7 @@ from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 
 class Nothing:
-    def leader(self):
+    def active_instance_address(self):
         return ""
 
 async def serve():
@@ -243,25 +245,25 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-async def ask(client: PlannerClient) -> None:
+async def ask_for_clusters(client: PlannerClient) -> None:
     assert await client.list_clusters(api.ListClustersRequest()) == REPLY
 
 
-async def until(condition: Callable[[], bool]) -> None:
+async def wait_until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(SECONDS):
         while not condition():
             await asyncio.sleep(0.02)
 
 
-def connections(whose: str) -> float:
+def connection_count(whose: str) -> float:
     return float(metrics.CONNECTIONS.labels(whose)._value.get())
 
 
-def refused(reason: str) -> float:
+def refused_connection_count(reason: str) -> float:
     return float(metrics.CONNECTIONS_REFUSED.labels(reason)._value.get())
 
 
-def reopened(lines: list[Any]) -> int:
+def reopened_server_count(lines: list[Any]) -> int:
     return sum("a new server is opened" in line["event"] for line in lines)
 
 
@@ -276,32 +278,32 @@ async def test_paths_that_are_no_text_cost_nobody_an_answer(kind: str, tmp_path:
         nonlocal sent
         while not done.is_set():
             with suppress(OSError, ssl.SSLError):
-                _, writer = await door.stranger()
-                writer.write(greeting() + whole_call(b"/\xff\xfe"))
+                _, writer = await door.open_stranger_connection()
+                writer.write(http2_greeting() + frames_of_call(b"/\xff\xfe"))
                 await writer.drain()
                 sent += 1
                 await asyncio.sleep(0.01)
                 writer.transport.abort()
 
     with structlog.testing.capture_logs() as lines:
-        async with served(kind, tmp_path, stranger_seconds=600.0) as door:
+        async with serve_planner(kind, tmp_path, stranger_seconds=600.0) as door:
             crowd = [asyncio.create_task(flood(door)) for _ in range(2)]
             good = 0
             while sent < 60 or good < 20:
-                async with door.client() as client:
-                    await ask(client)
+                async with door.make_client() as client:
+                    await ask_for_clusters(client)
                 good += 1
             done.set()
             await asyncio.gather(*crowd)
-    assert reopened(lines) == 0
+    assert reopened_server_count(lines) == 0
 
 
 async def test_any_path_that_is_no_method_is_answered(tmp_path: Path) -> None:
-    async with served("open", tmp_path) as door:
+    async with serve_planner("open", tmp_path) as door:
         for path in (b"/\xff\xfe", b"", b"/", b"/spillway.v1.Planner/" + b"\xc3\x28", PATH + b"/more", PATH[1:]):
-            reader, writer = await door.stranger()
-            writer.write(greeting() + whole_call(path))
-            await answered(reader)
+            reader, writer = await door.open_stranger_connection()
+            writer.write(http2_greeting() + frames_of_call(path))
+            await wait_until_answered(reader)
             writer.close()
         async with aio.insecure_channel(door.server.address) as channel:
             with pytest.raises(aio.AioRpcError) as caught:
@@ -310,17 +312,17 @@ async def test_any_path_that_is_no_method_is_answered(tmp_path: Path) -> None:
 
 
 async def test_metadata_that_are_no_text_fill_no_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async with served("token", tmp_path) as door:
-        reader, writer = await door.stranger()
-        writer.write(greeting() + whole_call(PATH, (b"x", b"\xff\xfe"), (b"authorization", b"\xff")))
-        await answered(reader)
+    async with serve_planner("token", tmp_path) as door:
+        reader, writer = await door.open_stranger_connection()
+        writer.write(http2_greeting() + frames_of_call(PATH, (b"x", b"\xff\xfe"), (b"authorization", b"\xff")))
+        await wait_until_answered(reader)
         writer.close()
     assert not [record for record in caplog.records if "encoding" in record.getMessage()]
 
 
 async def test_a_handshake_without_a_certificate_fills_no_log(tmp_path: Path) -> None:
     """gRPC's core writes to the process' own standard error, past every logger; so the server is one of its own."""
-    tls = _certificates(tmp_path)
+    tls = _write_certificates(tmp_path)
     certificates = {"tls_certificate": "server.pem", "tls_key": "server.key", "client_ca": "authority.pem"}
     settings = {name: str(tmp_path / file) for name, file in certificates.items()}
     pipe = asyncio.subprocess.PIPE
@@ -334,8 +336,8 @@ async def test_a_handshake_without_a_certificate_fills_no_log(tmp_path: Path) ->
             for _ in range(3):
                 with suppress(OSError):
                     reader, writer = await asyncio.open_connection("localhost", port, ssl=tls, family=socket.AF_INET)
-                    writer.write(greeting())
-                    await closed(reader)
+                    writer.write(http2_greeting())
+                    await wait_until_closed(reader)
                     writer.close()
             _, said = await serving.communicate(b"")
     finally:
@@ -349,64 +351,68 @@ async def test_a_handshake_without_a_certificate_fills_no_log(tmp_path: Path) ->
 
 async def test_a_caller_is_asked_for_before_anything_of_a_message_is_read(tmp_path: Path) -> None:
     """A message that never comes whole: whoever may not call is told so at once."""
-    async with served("token", tmp_path) as door:
-        reader, writer = await door.stranger()
-        begun = frame(HEADERS, END_HEADERS, 1, headers(PATH)) + frame(DATA, 0, 1, b"\x00" + (2**24).to_bytes(4, "big"))
-        writer.write(greeting() + begun)
-        await answered(reader)
+    async with serve_planner("token", tmp_path) as door:
+        reader, writer = await door.open_stranger_connection()
+        begun = http2_frame(HEADERS, END_HEADERS, 1, header_block(PATH)) + http2_frame(
+            DATA, 0, 1, b"\x00" + (2**24).to_bytes(4, "big")
+        )
+        writer.write(http2_greeting() + begun)
+        await wait_until_answered(reader)
         writer.close()
 
 
 async def test_the_message_of_a_known_caller_has_a_time_to_arrive(tmp_path: Path) -> None:
-    async with served("open", tmp_path, message_seconds=0.2) as door:
-        reader, writer = await door.stranger()
-        writer.write(greeting() + frame(HEADERS, END_HEADERS, 1, headers(PATH)))
-        await answered(reader)
+    async with serve_planner("open", tmp_path, message_seconds=0.2) as door:
+        reader, writer = await door.open_stranger_connection()
+        writer.write(http2_greeting() + http2_frame(HEADERS, END_HEADERS, 1, header_block(PATH)))
+        await wait_until_answered(reader)
         writer.close()
 
 
-async def nothing(_: asyncio.StreamWriter) -> None:
+async def send_nothing(_: asyncio.StreamWriter) -> None:
     """Says nothing."""
 
 
-async def half_a_preface(writer: asyncio.StreamWriter) -> None:
+async def send_half_a_preface(writer: asyncio.StreamWriter) -> None:
     writer.write(PREFACE[:10])
 
 
-async def headers_without_end(writer: asyncio.StreamWriter) -> None:
-    writer.write(greeting() + frame(HEADERS, 0, 1, headers(PATH)))
+async def send_headers_without_end(writer: asyncio.StreamWriter) -> None:
+    writer.write(http2_greeting() + http2_frame(HEADERS, 0, 1, header_block(PATH)))
     with suppress(ConnectionError):
         while not writer.is_closing():
-            writer.write(frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b"))
+            writer.write(http2_frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b"))
             await writer.drain()
             await asyncio.sleep(0.001)
 
 
-async def pings(writer: asyncio.StreamWriter) -> None:
-    writer.write(greeting())
+async def send_pings(writer: asyncio.StreamWriter) -> None:
+    writer.write(http2_greeting())
     with suppress(ConnectionError):
         while not writer.is_closing():
-            writer.write(frame(PING, 0, 0, bytes(8)) * 100)
+            writer.write(http2_frame(PING, 0, 0, bytes(8)) * 100)
             await writer.drain()
             await asyncio.sleep(0)
 
 
-async def streams_without_credentials(writer: asyncio.StreamWriter) -> None:
-    writer.write(greeting() + b"".join(whole_call(PATH, stream=number) for number in range(1, 5000, 2)))
+async def send_streams_without_credentials(writer: asyncio.StreamWriter) -> None:
+    writer.write(http2_greeting() + b"".join(frames_of_call(PATH, stream=number) for number in range(1, 5000, 2)))
 
 
-async def streams_without_end(writer: asyncio.StreamWriter) -> None:
-    block = headers(PATH)
-    writer.write(greeting() + b"".join(frame(HEADERS, END_HEADERS, number, block) for number in range(1, 5000, 2)))
+async def send_streams_without_end(writer: asyncio.StreamWriter) -> None:
+    block = header_block(PATH)
+    writer.write(
+        http2_greeting() + b"".join(http2_frame(HEADERS, END_HEADERS, number, block) for number in range(1, 5000, 2))
+    )
 
 
 SLOW: tuple[Callable[[asyncio.StreamWriter], Awaitable[None]], ...] = (
-    nothing,
-    half_a_preface,
-    headers_without_end,
-    pings,
-    streams_without_credentials,
-    streams_without_end,
+    send_nothing,
+    send_half_a_preface,
+    send_headers_without_end,
+    send_pings,
+    send_streams_without_credentials,
+    send_streams_without_end,
 )
 
 
@@ -415,67 +421,73 @@ async def test_a_strangers_connection_ends_and_a_known_one_stays(
     kind: str, tmp_path: Path, behave: Callable[[asyncio.StreamWriter], Awaitable[None]]
 ) -> None:
     kind = "token" if kind == "open" else kind
-    async with served(kind, tmp_path, stranger_seconds=1.0) as door, door.client(retry_seconds=SECONDS) as client:
-        await ask(client)
-        reader, writer = await (door.plain() if kind == "mtls" else door.stranger())
+    async with (
+        serve_planner(kind, tmp_path, stranger_seconds=1.0) as door,
+        door.make_client(retry_seconds=SECONDS) as client,
+    ):
+        await ask_for_clusters(client)
+        reader, writer = await (door.open_plain_connection() if kind == "mtls" else door.open_stranger_connection())
         doing = asyncio.create_task(behave(writer))
-        await closed(reader)
+        await wait_until_closed(reader)
         writer.transport.abort()
-        await ask(client)
+        await ask_for_clusters(client)
         await doing
-        await until(lambda: (connections("known"), connections("stranger")) == (1, 0))
+        await wait_until(lambda: (connection_count("known"), connection_count("stranger")) == (1, 0))
 
 
 async def test_calls_of_a_stranger_are_bounded(tmp_path: Path) -> None:
     """A call takes few bytes and much time: of a thousand that are refused few are answered."""
-    before = refused(STRANGERS)
-    async with served("token", tmp_path, stranger_seconds=600.0) as door, door.client() as client:
-        await ask(client)
-        reader, writer = await door.stranger()
-        writer.write(greeting() + b"".join(whole_call(PATH, stream=stream) for stream in range(1, 2001, 2)))
-        await closed(reader)
-        await ask(client)
-    assert refused(STRANGERS) == before + 1
+    before = refused_connection_count(STRANGERS)
+    async with serve_planner("token", tmp_path, stranger_seconds=600.0) as door, door.make_client() as client:
+        await ask_for_clusters(client)
+        reader, writer = await door.open_stranger_connection()
+        writer.write(http2_greeting() + b"".join(frames_of_call(PATH, stream=stream) for stream in range(1, 2001, 2)))
+        await wait_until_closed(reader)
+        await ask_for_clusters(client)
+    assert refused_connection_count(STRANGERS) == before + 1
 
 
 async def test_bytes_of_a_stranger_are_bounded(tmp_path: Path) -> None:
-    before = refused(front.BYTES)
-    async with served("token", tmp_path, stranger_seconds=600.0) as door:
-        reader, writer = await door.stranger()
+    before = refused_connection_count(front.BYTES)
+    async with serve_planner("token", tmp_path, stranger_seconds=600.0) as door:
+        reader, writer = await door.open_stranger_connection()
         async with asyncio.timeout(SECONDS):
-            await asyncio.gather(pings(writer), closed(reader))
-        async with door.client() as client:
-            await ask(client)
-    assert refused(front.BYTES) == before + 1
+            await asyncio.gather(send_pings(writer), wait_until_closed(reader))
+        async with door.make_client() as client:
+            await ask_for_clusters(client)
+    assert refused_connection_count(front.BYTES) == before + 1
 
 
 async def test_a_crowd_that_stays_keeps_no_caller_out(kind: str, tmp_path: Path) -> None:
     """It is larger than what is let in of it, and goes on."""
-    async with served(kind, tmp_path, strangers_max=4, stranger_seconds=600.0) as door, door.client() as client:
-        await ask(client)
-        crowd = [await door.plain() for _ in range(20)]
-        await until(lambda: connections("stranger") == 4)
+    async with (
+        serve_planner(kind, tmp_path, strangers_max=4, stranger_seconds=600.0) as door,
+        door.make_client() as client,
+    ):
+        await ask_for_clusters(client)
+        crowd = [await door.open_plain_connection() for _ in range(20)]
+        await wait_until(lambda: connection_count("stranger") == 4)
         for _ in range(10):
-            crowd.append(await door.plain())
-            async with door.client() as another:
-                await ask(another)
-        await ask(client)
-        await closed(crowd[0][0])
+            crowd.append(await door.open_plain_connection())
+            async with door.make_client() as another:
+                await ask_for_clusters(another)
+        await ask_for_clusters(client)
+        await wait_until_closed(crowd[0][0])
         for _, writer in crowd:
             writer.transport.abort()
 
 
 async def test_a_known_connection_makes_room_for_nobody(tmp_path: Path) -> None:
-    async with served("token", tmp_path, connections_max=1) as door, door.client() as client:
-        await ask(client)
-        await closed((await door.plain())[0])
-        await ask(client)
+    async with serve_planner("token", tmp_path, connections_max=1) as door, door.make_client() as client:
+        await ask_for_clusters(client)
+        await wait_until_closed((await door.open_plain_connection())[0])
+        await ask_for_clusters(client)
 
 
 async def test_streams_of_one_connection_are_bounded(tmp_path: Path) -> None:
-    async with served("open", tmp_path, streams_max=7) as door:
-        reader, writer = await door.stranger()
-        writer.write(greeting())
+    async with serve_planner("open", tmp_path, streams_max=7) as door:
+        reader, writer = await door.open_stranger_connection()
+        writer.write(http2_greeting())
         async with asyncio.timeout(SECONDS):
             while (head := await reader.readexactly(9))[3] != SETTINGS:
                 await reader.readexactly(int.from_bytes(head[:3], "big"))
@@ -492,7 +504,7 @@ CHECK = b"/grpc.health.v1.Health/Check"
 REFLECT = b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
-def granted(data: bytes, by_stream: dict[int, int]) -> None:
+def add_granted_bytes(data: bytes, by_stream: dict[int, int]) -> None:
     """Adds up the bytes that a server's WINDOW_UPDATE frames allow, by stream."""
     at = 0
     while at + 9 <= len(data):
@@ -510,62 +522,62 @@ async def test_of_one_callers_messages_few_are_received_at_a_time(tmp_path: Path
     Health has no caller: there the connection's counts.
     """
     bounds = {"messages_caller_max": 2, "message_seconds": SECONDS}
-    async with served("token", tmp_path, **bounds) as door, door.client(token=ANOTHER_TOKEN) as client:
-        reader, writer = await door.stranger()
+    async with serve_planner("token", tmp_path, **bounds) as door, door.make_client(token=ANOTHER_TOKEN) as client:
+        reader, writer = await door.open_stranger_connection()
         begun = DATA, 0, b"\x00" + (2**20).to_bytes(4, "big")
-        writer.write(greeting() + whole_call(PATH, AUTHORIZATION))
-        await answered(reader)
+        writer.write(http2_greeting() + frames_of_call(PATH, AUTHORIZATION))
+        await wait_until_answered(reader)
         for stream in range(3, 23, 2):
-            call = frame(HEADERS, END_HEADERS, stream, headers(path, AUTHORIZATION))
-            writer.write(call + frame(begun[0], begun[1], stream, begun[2]))
+            call = http2_frame(HEADERS, END_HEADERS, stream, header_block(path, AUTHORIZATION))
+            writer.write(call + http2_frame(begun[0], begun[1], stream, begun[2]))
         by_stream: dict[int, int] = {}
         async with asyncio.timeout(SECONDS):
             data = b""
             while sum(more >= 2**20 - 2**17 for stream, more in by_stream.items() if stream) < 2:
                 data += await reader.read(2**16)
                 by_stream.clear()
-                granted(data, by_stream)
-            await ask(client)  # Another caller's message is received all the same.
+                add_granted_bytes(data, by_stream)
+            await ask_for_clusters(client)  # Another caller's message is received all the same.
             with suppress(TimeoutError):
                 data += await asyncio.wait_for(reader.read(2**16), 0.2)
         by_stream.clear()
-        granted(data, by_stream)
+        add_granted_bytes(data, by_stream)
         assert sum(more >= 2**16 for stream, more in by_stream.items() if stream) == 2
         writer.transport.abort()
 
 
 async def test_answers_that_nobody_takes_are_bounded_and_end_their_connection(tmp_path: Path) -> None:
-    before = refused(front.UNREAD)
+    before = refused_connection_count(front.UNREAD)
     one = len(message_bytes(PLACEMENT, PLANNER.calls["scale"].reply_message()))
     bounds = {"unsent_bytes_caller_max": 2 * one + 1, "unread_seconds": 2.0}
-    async with served("token", tmp_path, **bounds) as door, door.client(token=ANOTHER_TOKEN) as client:
-        reader, writer = await door.stranger()
-        calls = [whole_call(SCALE, AUTHORIZATION, stream=stream) for stream in (1, 3, 5)]
-        writer.write(greeting(NO_WINDOW) + b"".join(calls))
-        await answered(reader, 5)
+    async with serve_planner("token", tmp_path, **bounds) as door, door.make_client(token=ANOTHER_TOKEN) as client:
+        reader, writer = await door.open_stranger_connection()
+        calls = [frames_of_call(SCALE, AUTHORIZATION, stream=stream) for stream in (1, 3, 5)]
+        writer.write(http2_greeting(NO_WINDOW) + b"".join(calls))
+        await wait_until_answered(reader, 5)
         assert len(door.planner.asked) == 3
-        await ask(client)
-        await closed(reader)
-        await ask(client)
-        async with door.client() as same:
+        await ask_for_clusters(client)
+        await wait_until_closed(reader)
+        await ask_for_clusters(client)
+        async with door.make_client() as same:
             await same.scale(api.ScaleRequest("shop", "web", 1))
-    assert refused(front.UNREAD) == before + 1
+    assert refused_connection_count(front.UNREAD) == before + 1
 
 
 async def test_the_time_for_an_answer_has_a_bound_however_long_the_answer_is(tmp_path: Path) -> None:
-    before = refused(front.UNREAD)
-    async with served("token", tmp_path, unread_seconds=600.0, unread_seconds_max=0.5) as door:
-        reader, writer = await door.stranger()
-        writer.write(greeting(NO_WINDOW) + whole_call(SCALE, AUTHORIZATION))
-        await closed(reader)
+    before = refused_connection_count(front.UNREAD)
+    async with serve_planner("token", tmp_path, unread_seconds=600.0, unread_seconds_max=0.5) as door:
+        reader, writer = await door.open_stranger_connection()
+        writer.write(http2_greeting(NO_WINDOW) + frames_of_call(SCALE, AUTHORIZATION))
+        await wait_until_closed(reader)
         writer.close()
-    assert refused(front.UNREAD) == before + 1
+    assert refused_connection_count(front.UNREAD) == before + 1
 
 
 async def test_an_answer_beyond_the_share_of_its_caller_is_refused(tmp_path: Path) -> None:
     request = api.ScaleRequest("shop", "web", 1)
     one = len(message_bytes(PLACEMENT, PLANNER.calls["scale"].reply_message()))
-    async with served("token", tmp_path, unsent_bytes_caller_max=one) as door, door.client() as client:
+    async with serve_planner("token", tmp_path, unsent_bytes_caller_max=one) as door, door.make_client() as client:
         await client.scale(request)
         door.planner.placement = replace(PLACEMENT, waiting_for="x" * one)
         for _ in range(2):
@@ -578,48 +590,51 @@ async def test_an_answer_beyond_the_share_of_its_caller_is_refused(tmp_path: Pat
 
 async def test_a_client_that_takes_nothing_off_its_connection_loses_it(tmp_path: Path) -> None:
     """It has windows without end, but does not read: what is sent waits in our process."""
-    before = refused(front.UNREAD)
-    async with served("token", tmp_path, unread_seconds=0.5) as door, door.client(token=ANOTHER_TOKEN) as client:
+    before = refused_connection_count(front.UNREAD)
+    async with (
+        serve_planner("token", tmp_path, unread_seconds=0.5) as door,
+        door.make_client(token=ANOTHER_TOKEN) as client,
+    ):
         door.planner.placement = replace(PLACEMENT, waiting_for="x" * 2**20)
         host, port = door.endpoint.split(":")
         idle = socket.create_connection((host, int(port)))
         idle.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         wide = b"\x00\x04" + (2**31 - 1).to_bytes(4, "big")
-        opened = frame(WINDOW_UPDATE, 0, 0, (2**31 - 2**16).to_bytes(4, "big"))
-        calls = [whole_call(SCALE, AUTHORIZATION, stream=stream) for stream in range(1, 41, 2)]
-        idle.sendall(greeting(wide) + opened + b"".join(calls))
-        await until(lambda: refused(front.UNREAD) == before + 1)
-        await ask(client)
+        opened = http2_frame(WINDOW_UPDATE, 0, 0, (2**31 - 2**16).to_bytes(4, "big"))
+        calls = [frames_of_call(SCALE, AUTHORIZATION, stream=stream) for stream in range(1, 41, 2)]
+        idle.sendall(http2_greeting(wide) + opened + b"".join(calls))
+        await wait_until(lambda: refused_connection_count(front.UNREAD) == before + 1)
+        await ask_for_clusters(client)
         idle.close()
 
 
 @pytest.mark.parametrize("path", [PATH, REFLECT], ids=["a method", "reflection"])
 async def test_one_caller_holds_its_part_of_all_connections(tmp_path: Path, path: bytes) -> None:
-    before = refused(CALLER)
-    async with served("token", tmp_path, connections_max=6, connections_caller_max=3) as door:
-        held = [await door.stranger() for _ in range(5)]
+    before = refused_connection_count(CALLER)
+    async with serve_planner("token", tmp_path, connections_max=6, connections_caller_max=3) as door:
+        held = [await door.open_stranger_connection() for _ in range(5)]
         for _, writer in held:
-            writer.write(greeting() + whole_call(path, AUTHORIZATION))
-        await until(lambda: refused(CALLER) == before + 2)
-        await until(lambda: (connections("known"), connections("stranger")) == (3, 0))
-        async with door.client(token=ANOTHER_TOKEN) as client:
-            await ask(client)
+            writer.write(http2_greeting() + frames_of_call(path, AUTHORIZATION))
+        await wait_until(lambda: refused_connection_count(CALLER) == before + 2)
+        await wait_until(lambda: (connection_count("known"), connection_count("stranger")) == (3, 0))
+        async with door.make_client(token=ANOTHER_TOKEN) as client:
+            await ask_for_clusters(client)
         for _, writer in held:
             writer.transport.abort()
 
 
 async def test_a_caller_that_may_send_more_gets_a_server_that_accepts_it(tmp_path: Path) -> None:
     """Until then gRPC itself refuses what is far too large."""
-    async with served("token", tmp_path, request_bytes_max=1024, callers_check_seconds=0.05) as door:
-        async with door.client() as client:
+    async with serve_planner("token", tmp_path, request_bytes_max=1024, callers_check_seconds=0.05) as door:
+        async with door.make_client() as client:
             with pytest.raises(api.RequestError) as refusal:
                 await client.scale(api.ScaleRequest("shop", "x" * 1500, 1))
             assert "expected at most 1024" in refusal.value.text
             with pytest.raises(api.RequestError) as refusal:
                 await client.scale(api.ScaleRequest("shop", "x" * 7000, 1))
             assert refusal.value.code == "RESOURCE_EXHAUSTED"
-        _callers(tmp_path, request_bytes_max=8192)
-        async with door.client(retry_seconds=SECONDS) as client:
+        _write_callers_file(tmp_path, request_bytes_max=8192)
+        async with door.make_client(retry_seconds=SECONDS) as client:
             async with asyncio.timeout(SECONDS):
                 while True:
                     with suppress(api.RequestError):
@@ -633,10 +648,10 @@ WATCH = b"/grpc.health.v1.Health/Watch"
 
 
 async def test_a_health_watch_that_reads_nothing_stops_nobody(tmp_path: Path) -> None:
-    async with served("token", tmp_path) as door, aio.insecure_channel(door.server.address) as channel:
-        reader, writer = await door.stranger()
-        writer.write(greeting(NO_WINDOW) + whole_call(WATCH))
-        await answered(reader)
+    async with serve_planner("token", tmp_path) as door, aio.insecure_channel(door.server.address) as channel:
+        reader, writer = await door.open_stranger_connection()
+        writer.write(http2_greeting(NO_WINDOW) + frames_of_call(WATCH))
+        await wait_until_answered(reader)
         async with asyncio.timeout(SECONDS):
             for serving in (True, False, True):
                 await door.server.set_serving(serving)
@@ -647,7 +662,7 @@ async def test_a_health_watch_that_reads_nothing_stops_nobody(tmp_path: Path) ->
 
 async def test_health_watches_are_told_of_changes_and_bounded(tmp_path: Path) -> None:
     async with (
-        served("open", tmp_path, health_watches_max=1) as door,
+        serve_planner("open", tmp_path, health_watches_max=1) as door,
         aio.insecure_channel(door.server.address) as channel,
     ):
         stub = health_pb2_grpc.HealthStub(channel)
@@ -671,7 +686,7 @@ from spillway.rpc.server import RpcServer
 from spillway import api
 
 class Planner:
-    def leader(self): return ""
+    def active_instance_address(self): return ""
     async def list_clusters(self, request): return api.ListClustersReply((), False)
 
 def take_all():
@@ -696,7 +711,7 @@ asyncio.run(main())
 
 
 @asynccontextmanager
-async def child(callers: str) -> AsyncIterator[tuple[str, Callable[[str], Awaitable[str]]]]:
+async def start_child_server(callers: str) -> AsyncIterator[tuple[str, Callable[[str], Awaitable[str]]]]:
     """A server in a process with 200 descriptors; by the function it is told a word, and answers with its next line."""
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -706,18 +721,18 @@ async def child(callers: str) -> AsyncIterator[tuple[str, Callable[[str], Awaita
     assert process.stdout
     reader, writer = process.stdout, process.stdin
 
-    async def told() -> str:
+    async def read_answer() -> str:
         async with asyncio.timeout(3 * SECONDS):
             while (line := (await reader.readline()).decode().strip()).startswith("20"):
                 pass  # Its log begins with a time.
             return line
 
-    async def tell(word: str) -> str:
+    async def send_word(word: str) -> str:
         writer.write(word.encode() + b"\n")
-        return await told()
+        return await read_answer()
 
     try:
-        yield await told(), tell
+        yield await read_answer(), send_word
     finally:
         if process.returncode is None:
             process.kill()
@@ -725,29 +740,29 @@ async def child(callers: str) -> AsyncIterator[tuple[str, Callable[[str], Awaita
 
 
 async def test_more_connections_than_descriptors_end_no_process(tmp_path: Path) -> None:
-    async with child(_callers(tmp_path)) as (address, tell):
+    async with start_child_server(_write_callers_file(tmp_path)) as (address, tell):
         host, _, port = address.rpartition(":")
         crowd = [await asyncio.open_connection(host, int(port)) for _ in range(300)]
         async with PlannerClient([address], token=TOKEN, retry_seconds=SECONDS) as client:
-            await ask(client)
+            await ask_for_clusters(client)
             for _, writer in crowd:
                 writer.transport.abort()
-            await ask(client)
+            await ask_for_clusters(client)
         assert await tell("") == "whole"
 
 
 async def test_a_process_without_a_descriptor_goes_on(tmp_path: Path) -> None:
-    async with child(_callers(tmp_path)) as (address, tell):
+    async with start_child_server(_write_callers_file(tmp_path)) as (address, tell):
         host, _, port = address.rpartition(":")
         async with PlannerClient([address], token=TOKEN, retry_seconds=SECONDS) as client:
-            await ask(client)
+            await ask_for_clusters(client)
             assert await tell("take") == "done"
             crowd = [await asyncio.open_connection(host, int(port)) for _ in range(20)]
             for _ in range(5):
-                await ask(client)  # It is connected already.
+                await ask_for_clusters(client)  # It is connected already.
             assert await tell("give") == "done"
             async with PlannerClient([address], token=TOKEN, retry_seconds=SECONDS) as another:
-                await ask(another)
+                await ask_for_clusters(another)
             for _, writer in crowd:
                 writer.transport.abort()
         assert await tell("") == "whole"
@@ -770,13 +785,13 @@ def break_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_server_that_the_library_ended_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the same address, and says as before whether it is serving."""
     with structlog.testing.capture_logs() as lines:
-        async with served("open", tmp_path) as door, door.client(retry_seconds=SECONDS) as client:
+        async with serve_planner("open", tmp_path) as door, door.make_client(retry_seconds=SECONDS) as client:
             await door.server.set_serving(True)
             for times in (1, 2):
                 break_the_next_call(monkeypatch)
-                await ask(client)
-                await until(lambda times=times: reopened(lines) == times)  # type: ignore[misc]
-                await ask(client)
+                await ask_for_clusters(client)
+                await wait_until(lambda times=times: reopened_server_count(lines) == times)  # type: ignore[misc]
+                await ask_for_clusters(client)
             async with aio.insecure_channel(door.server.address) as channel:
                 health = health_pb2_grpc.HealthStub(channel)
                 answer = await health.Check(health_pb2.HealthCheckRequest(service=PLANNER.name))
@@ -787,13 +802,16 @@ async def test_a_call_that_a_reopened_server_cuts_off_is_asked_again_with_its_ke
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may have been done: so a repeat without the key could do it twice."""
-    async with served("open", tmp_path, stop_seconds=0.1) as door, door.client(retry_seconds=SECONDS) as client:
+    async with (
+        serve_planner("open", tmp_path, stop_seconds=0.1) as door,
+        door.make_client(retry_seconds=SECONDS) as client,
+    ):
         door.planner.held = asyncio.Event()
         waiting = asyncio.ensure_future(client.scale(api.ScaleRequest("shop", "web", 1)))
         await door.planner.held.wait()
         break_the_next_call(monkeypatch)
-        async with door.client(retry_seconds=SECONDS) as another:
-            await ask(another)
+        async with door.make_client(retry_seconds=SECONDS) as another:
+            await ask_for_clusters(another)
         assert await asyncio.wait_for(waiting, SECONDS) == PLACEMENT
     first, second = (request for request in door.planner.asked if isinstance(request, api.ScaleRequest))
     assert first == second
@@ -819,11 +837,11 @@ async def test_a_server_that_ended_writes_to_no_memory_that_is_others(
     filler, library = Filler(), logging.getLogger("grpc")
     library.addHandler(filler)
     try:
-        async with served("open", tmp_path) as door, door.client(retry_seconds=SECONDS) as client:
+        async with serve_planner("open", tmp_path) as door, door.make_client(retry_seconds=SECONDS) as client:
             break_the_next_call(monkeypatch)
-            await ask(client)
-            await until(lambda: bool(filler.blocks))
-            await ask(client)
+            await ask_for_clusters(client)
+            await wait_until(lambda: bool(filler.blocks))
+            await ask_for_clusters(client)
     finally:
         library.removeHandler(filler)
     assert [len(block) for block in filler.blocks if block.count(0xFF) != len(block)] == []
@@ -837,7 +855,7 @@ IDLE_SECONDS = 300.0
 LONG_AGO = NOW - IDLE_SECONDS
 
 
-def filled(
+def filled_connection_counts(
     *addresses: str,
     known: tuple[int, ...] = (),
     idle: tuple[int, ...] = (),
@@ -862,38 +880,66 @@ def filled(
 
 
 ROOM = [
-    pytest.param(filled("a", "b"), "a", ConnectionVerdict(), id="room"),
+    pytest.param(filled_connection_counts("a", "b"), "a", ConnectionVerdict(), id="room"),
     pytest.param(
-        filled("a", "b", "c", bounds=(9, 9, 3)), "d", ConnectionVerdict(STRANGERS, 1), id="the oldest stranger"
+        filled_connection_counts("a", "b", "c", bounds=(9, 9, 3)),
+        "d",
+        ConnectionVerdict(STRANGERS, 1),
+        id="the oldest stranger",
     ),
     pytest.param(
-        filled("a", "b", "b", bounds=(9, 9, 3)), "c", ConnectionVerdict(STRANGERS, 2), id="the oldest of the crowd"
+        filled_connection_counts("a", "b", "b", bounds=(9, 9, 3)),
+        "c",
+        ConnectionVerdict(STRANGERS, 2),
+        id="the oldest of the crowd",
     ),
     pytest.param(
-        filled("a", "b", "c", bounds=(9, 9, 2), known=(1,)), "d", ConnectionVerdict(STRANGERS, 2), id="no known one"
-    ),
-    pytest.param(filled("a", "b", bounds=(2, 9, 9)), "c", ConnectionVerdict(ALL, 1), id="a stranger for one more"),
-    pytest.param(filled("a", "b", bounds=(2, 9, 9), known=(1, 2)), "c", ConnectionVerdict(ALL), id="all known"),
-    pytest.param(
-        filled("b", "a", "a", bounds=(9, 2, 9)), "a", ConnectionVerdict(ADDRESS, 2), id="one of the same address"
+        filled_connection_counts("a", "b", "c", bounds=(9, 9, 2), known=(1,)),
+        "d",
+        ConnectionVerdict(STRANGERS, 2),
+        id="no known one",
     ),
     pytest.param(
-        filled("b", "a", "a", bounds=(9, 2, 9), known=(2, 3)), "a", ConnectionVerdict(ADDRESS), id="address of known"
+        filled_connection_counts("a", "b", bounds=(2, 9, 9)),
+        "c",
+        ConnectionVerdict(ALL, 1),
+        id="a stranger for one more",
     ),
     pytest.param(
-        filled("a", "b", "c", bounds=(3, 9, 9), idle=(1, 2)), "d", ConnectionVerdict(ALL, 3), id="a stranger, not idle"
+        filled_connection_counts("a", "b", bounds=(2, 9, 9), known=(1, 2)), "c", ConnectionVerdict(ALL), id="all known"
     ),
     pytest.param(
-        filled("a", "b", "c", bounds=(3, 9, 9), known=(3,), idle=(2, 1)),
+        filled_connection_counts("b", "a", "a", bounds=(9, 2, 9)),
+        "a",
+        ConnectionVerdict(ADDRESS, 2),
+        id="one of the same address",
+    ),
+    pytest.param(
+        filled_connection_counts("b", "a", "a", bounds=(9, 2, 9), known=(2, 3)),
+        "a",
+        ConnectionVerdict(ADDRESS),
+        id="address of known",
+    ),
+    pytest.param(
+        filled_connection_counts("a", "b", "c", bounds=(3, 9, 9), idle=(1, 2)),
+        "d",
+        ConnectionVerdict(ALL, 3),
+        id="a stranger, not idle",
+    ),
+    pytest.param(
+        filled_connection_counts("a", "b", "c", bounds=(3, 9, 9), known=(3,), idle=(2, 1)),
         "d",
         ConnectionVerdict(ALL, 2),
         id="the idle one whose last call is longest ago",
     ),
     pytest.param(
-        filled("a", "b", bounds=(2, 9, 9), known=(2,), running=(1,)), "c", ConnectionVerdict(ALL), id="a call runs"
+        filled_connection_counts("a", "b", bounds=(2, 9, 9), known=(2,), running=(1,)),
+        "c",
+        ConnectionVerdict(ALL),
+        id="a call runs",
     ),
     pytest.param(
-        filled("b", "a", "a", bounds=(9, 2, 9), idle=(1, 2, 3)),
+        filled_connection_counts("b", "a", "a", bounds=(9, 2, 9), idle=(1, 2, 3)),
         "a",
         ConnectionVerdict(ADDRESS, 2),
         id="an idle one of the same address",
@@ -931,7 +977,7 @@ def test_a_connection_that_several_callers_share_counts_for_the_first() -> None:
 
 
 def test_what_is_gone_is_counted_nowhere() -> None:
-    connections = filled("a", "a", "b", known=(2,), running=(3,))
+    connections = filled_connection_counts("a", "a", "b", known=(2,), running=(3,))
     for number in (1, 2, 3, 3, 4):
         connections.remove_connection(number)
         connections.mark_known(number, NOW)

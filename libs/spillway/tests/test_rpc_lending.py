@@ -83,7 +83,7 @@ class Answering:
 
         return answer
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         return ""
 
 

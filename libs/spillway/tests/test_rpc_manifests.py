@@ -56,7 +56,7 @@ REQUESTS = {
 }
 
 
-def texts_of(request: Any) -> list[str]:
+def manifest_texts_of(request: Any) -> list[str]:
     return [text for _, text in manifests_of(request)]
 
 
@@ -69,7 +69,7 @@ async def test_a_long_manifest_is_read_once_and_carried_on(reading: ManifestRead
     with calls_of(read_yaml_within_budget) as readings:
         expected = read_object(text, "manifests[0]")
         assert len(readings) == 1
-        assert read_object(texts_of(checked)[0], "manifests[0]") == expected
+        assert read_object(manifest_texts_of(checked)[0], "manifests[0]") == expected
     assert len(readings) == 1, "YAML is not read once more"
 
 
@@ -107,7 +107,9 @@ async def test_many_short_manifests_of_one_caller_leave_another_its_time(reading
 async def test_an_item_that_is_too_large_is_that_items_alone(reading: ManifestReading) -> None:
     large = long_manifest() + "#" * MANIFEST_BYTES_MAX
     items = (api.BatchItem(api.ApplyRequest((large,))), api.BatchItem(api.ApplyRequest((long_manifest(),))))
-    refused, read = texts_of(await reading.checked_request(EVERYWHERE, "plan_batch", api.PlanBatchRequest(items)))
+    refused, read = manifest_texts_of(
+        await reading.checked_request(EVERYWHERE, "plan_batch", api.PlanBatchRequest(items))
+    )
     with pytest.raises(RequestError, match="bytes: expected at most"):
         read_object(refused, "manifests[0]")
     assert read_object(read, "manifests[0]")["kind"] == "Deployment"

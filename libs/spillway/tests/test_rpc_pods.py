@@ -19,7 +19,7 @@ DEFAULT_ALONE = {"service_accounts": ["default"]}
 HOST_PATH = {"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}
 
 
-def caller(entry: dict[str, Any], **fields: Any) -> Caller:
+def caller_of_entry(entry: dict[str, Any], **fields: Any) -> Caller:
     entries = {"callers": [{**entry, **fields}]}
     return parse_callers(json.dumps(entries).encode(), "callers.json").by_certificate[entry["name"]]
 
@@ -31,7 +31,7 @@ def deployment(**pod: Any) -> str:
     return json.dumps({"kind": "Deployment", "metadata": metadata, "spec": {"template": template}})
 
 
-def with_terms(kind: str, **term: Any) -> str:
+def deployment_with_terms(kind: str, **term: Any) -> str:
     terms = [{"topologyKey": "kubernetes.io/os", "labelSelector": {}, **term}]
     return deployment(affinity={kind: {"requiredDuringSchedulingIgnoredDuringExecution": terms}})
 
@@ -51,7 +51,7 @@ def reading() -> Iterator[ManifestReading]:
     made.close()
 
 
-async def refusal(asked: Caller, manifest: str, verb: str = "apply", floor: str = ANY) -> str:
+async def refusal_text(asked: Caller, manifest: str, verb: str = "apply", floor: str = ANY) -> str:
     """Empty when it may."""
     reading = ManifestReading(5_000, 2, floor)
     try:
@@ -111,7 +111,7 @@ async def refusal(asked: Caller, manifest: str, verb: str = "apply", floor: str 
 async def test_what_a_caller_may_have(
     verb: str, entry: dict[str, Any], fields: dict[str, Any], manifest: str, refused: str
 ) -> None:
-    text = await refusal(caller(entry, **fields), manifest, verb)
+    text = await refusal_text(caller_of_entry(entry, **fields), manifest, verb)
     assert bool(text) == bool(refused)
     assert refused in text
 
@@ -159,15 +159,15 @@ FREED = {"service_types": ["*"]}
 async def test_what_a_callers_services_may_take_from_others(
     verb: str, entry: dict[str, Any], fields: dict[str, Any], spec: dict[str, Any], refused: str
 ) -> None:
-    text = await refusal(caller(entry, **fields), service(**spec), verb)
+    text = await refusal_text(caller_of_entry(entry, **fields), service(**spec), verb)
     assert bool(text) == bool(refused)
     assert refused in text
 
 
 async def test_a_level_for_everybody_holds_for_the_services_of_a_caller_of_some_namespaces() -> None:
-    freed = caller(SHOP, pod_security="any")
-    assert "spec.type: 'NodePort'" in await refusal(freed, service(**NODE_PORT), floor=BASELINE)
-    assert await refusal(Caller("local"), service(**NAMED_PORT), floor=BASELINE) == ""
+    freed = caller_of_entry(SHOP, pod_security="any")
+    assert "spec.type: 'NodePort'" in await refusal_text(freed, service(**NODE_PORT), floor=BASELINE)
+    assert await refusal_text(Caller("local"), service(**NAMED_PORT), floor=BASELINE) == ""
 
 
 APART, NEAR = "podAntiAffinity", "podAffinity"
@@ -176,45 +176,52 @@ APART, NEAR = "podAntiAffinity", "podAffinity"
 @pytest.mark.parametrize(
     ("entry", "fields", "manifest", "refused"),
     [
-        (SHOP, {}, with_terms(APART), ""),
-        (SHOP, {}, with_terms(APART, namespaces=["shop"]), ""),
-        (SHOP, {}, with_terms(APART, namespaces=["shop", "bank"]), "namespaces: 'bank': expected shop"),
-        (SHOP, {}, with_terms(APART, namespaceSelector={}), f"{APART}.required"),
-        (SHOP, {}, with_terms(NEAR, namespaceSelector={"matchLabels": {"team": "shop"}}), ".namespaceSelector: {"),
-        (SHOP, {}, with_terms(NEAR, namespaces=["bank"]), "namespaces: 'bank'"),
-        (SHOP, {"namespaces": ["shop", "b*"]}, with_terms(NEAR, namespaces=["bank"]), ""),
-        (SHOP, {"pod_security": "any"}, with_terms(APART, namespaceSelector={}), ""),
-        (ROOT, {"pod_security": "baseline"}, with_terms(APART, namespaceSelector={}), ""),
-        (ROOT, {}, with_terms(APART, namespaces=["bank"]), ""),
+        (SHOP, {}, deployment_with_terms(APART), ""),
+        (SHOP, {}, deployment_with_terms(APART, namespaces=["shop"]), ""),
+        (SHOP, {}, deployment_with_terms(APART, namespaces=["shop", "bank"]), "namespaces: 'bank': expected shop"),
+        (SHOP, {}, deployment_with_terms(APART, namespaceSelector={}), f"{APART}.required"),
+        (
+            SHOP,
+            {},
+            deployment_with_terms(NEAR, namespaceSelector={"matchLabels": {"team": "shop"}}),
+            ".namespaceSelector: {",
+        ),
+        (SHOP, {}, deployment_with_terms(NEAR, namespaces=["bank"]), "namespaces: 'bank'"),
+        (SHOP, {"namespaces": ["shop", "b*"]}, deployment_with_terms(NEAR, namespaces=["bank"]), ""),
+        (SHOP, {"pod_security": "any"}, deployment_with_terms(APART, namespaceSelector={}), ""),
+        (ROOT, {"pod_security": "baseline"}, deployment_with_terms(APART, namespaceSelector={}), ""),
+        (ROOT, {}, deployment_with_terms(APART, namespaces=["bank"]), ""),
     ],
 )
 @pytest.mark.parametrize("verb", ["adopt", "apply", "plan", "capacity", "explain"])
 async def test_required_terms_of_a_confined_caller_stay_in_its_namespaces(
     verb: str, entry: dict[str, Any], fields: dict[str, Any], manifest: str, refused: str
 ) -> None:
-    text = await refusal(caller(entry, **fields), manifest, verb)
+    text = await refusal_text(caller_of_entry(entry, **fields), manifest, verb)
     assert bool(text) == bool(refused)
     assert refused in text
 
 
 @pytest.mark.parametrize("verb", ["capacity", "explain"])
 async def test_what_is_only_supposed_may_be_any_pod(verb: str) -> None:
-    assert await refusal(caller(SHOP), deployment(hostPID=True), verb) == ""
+    assert await refusal_text(caller_of_entry(SHOP), deployment(hostPID=True), verb) == ""
 
 
 async def test_a_level_for_everybody_is_a_floor_and_no_more() -> None:
-    assert "restricted" in await refusal(caller(SHOP), deployment(securityContext={"runAsUser": 0}), floor=RESTRICTED)
-    assert "baseline" in await refusal(Caller("local"), deployment(hostPID=True), floor=BASELINE)
-    strict = caller(SHOP, pod_security="restricted")
-    assert "restricted" in await refusal(strict, deployment(securityContext={"runAsUser": 0}), floor=BASELINE)
+    assert "restricted" in await refusal_text(
+        caller_of_entry(SHOP), deployment(securityContext={"runAsUser": 0}), floor=RESTRICTED
+    )
+    assert "baseline" in await refusal_text(Caller("local"), deployment(hostPID=True), floor=BASELINE)
+    strict = caller_of_entry(SHOP, pod_security="restricted")
+    assert "restricted" in await refusal_text(strict, deployment(securityContext={"runAsUser": 0}), floor=BASELINE)
 
 
 async def test_a_long_manifest_is_looked_at_too() -> None:
     filling = "x" * READ_AT_ONCE_CHARACTERS
-    assert "hostPID" in await refusal(caller(SHOP), deployment(hostPID=True, nodeName=filling))
+    assert "hostPID" in await refusal_text(caller_of_entry(SHOP), deployment(hostPID=True, nodeName=filling))
     yaml = "kind: Deployment\nmetadata: {namespace: shop}\nspec: {template: {spec: {hostPID: true}}}\n"
-    assert "hostPID" in await refusal(caller(SHOP), f"{yaml}filling: {filling}\n")
-    assert "hostPID" in await refusal(caller(SHOP), yaml)
+    assert "hostPID" in await refusal_text(caller_of_entry(SHOP), f"{yaml}filling: {filling}\n")
+    assert "hostPID" in await refusal_text(caller_of_entry(SHOP), yaml)
 
 
 async def test_of_a_batch_each_item_is_looked_at(reading: ManifestReading) -> None:
@@ -223,19 +230,21 @@ async def test_of_a_batch_each_item_is_looked_at(reading: ManifestReading) -> No
         BatchItem(apply=ApplyRequest((deployment(hostIPC=True),))),
     )
     with pytest.raises(RequestError, match="hostIPC") as refused:
-        await reading.checked_request(caller(SHOP), "plan_batch", PlanBatchRequest(items))
+        await reading.checked_request(caller_of_entry(SHOP), "plan_batch", PlanBatchRequest(items))
     assert refused.value.reason == PODS_NOT_ALLOWED
 
 
 async def test_many_violations_are_counted_and_three_are_named() -> None:
-    text = await refusal(caller(SHOP), deployment(hostPID=True, hostIPC=True, hostNetwork=True, **HOST_PATH))
+    text = await refusal_text(
+        caller_of_entry(SHOP), deployment(hostPID=True, hostIPC=True, hostNetwork=True, **HOST_PATH)
+    )
     assert text.endswith("; and 1 more")
 
 
 @pytest.mark.parametrize("field", ["pod_security", "priority_max", "service_accounts", "service_types"])
 def test_what_the_file_may_not_say_is_refused(field: str) -> None:
     with pytest.raises(Exception, match=field):
-        caller(SHOP, **{field: "privileged"})
+        caller_of_entry(SHOP, **{field: "privileged"})
 
 
 @pytest.mark.parametrize(
@@ -255,7 +264,7 @@ async def test_the_policy_of_an_adoption_is_looked_at_as_any_manifest(
 ) -> None:
     request = AdoptRequest("shop", "web", "deployment", ("own-1",), text)
     try:
-        assert (await reading.checked_request(caller(SHOP), "adopt", request)).namespace == "shop"
+        assert (await reading.checked_request(caller_of_entry(SHOP), "adopt", request)).namespace == "shop"
         found = RequestError("", "")
     except RequestError as error:
         found = error

@@ -32,18 +32,18 @@ class Planner:
     async def list_clusters(self, request: api.ListClustersRequest) -> api.ListClustersReply:
         return api.ListClustersReply((), self.stale)
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         return "127.0.0.1:7400"
 
 
-async def probed(settings: dict[str, Any], identity: Identity, stale: bool = False) -> ProbeResult:
+async def probe_planner(settings: dict[str, Any], identity: Identity, stale: bool = False) -> ProbeResult:
     filled = RpcSettings(**{"port": 0, "stop_seconds": 0.1} | settings)
     async with RpcServer(Planner(stale), filled) as server:  # type: ignore[arg-type]
         await server.set_serving(True)
         return await probe_instance(PLANNER, f"localhost:{server.address.rpartition(':')[2]}", identity, SECONDS)
 
 
-def certificate(folder: Path, name: str, days: int = 1) -> dict[str, str]:
+def write_certificate(folder: Path, name: str, days: int = 1) -> dict[str, str]:
     """Signed by itself, for localhost, good for so many days from yesterday on."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -80,16 +80,16 @@ def callers(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("stale", [False, True])
 async def test_a_planner_that_answers_says_who_is_active_and_its_version(stale: bool) -> None:
-    found = await probed({}, Identity(), stale)
+    found = await probe_planner({}, Identity(), stale)
     assert found == ProbeResult(found.endpoint, "OK", "", True, "127.0.0.1:7400", VERSION, stale)
 
 
 async def test_a_token_that_may_read_is_enough(callers: str) -> None:
-    assert (await probed({"callers": callers}, Identity("reader"))).code == "OK"
+    assert (await probe_planner({"callers": callers}, Identity("reader"))).code == "OK"
 
 
 async def test_a_wrong_token_is_told_from_one_that_may_not_ask(callers: str) -> None:
-    codes = [(await probed({"callers": callers}, Identity(token))).code for token in ("stranger", "writer")]
+    codes = [(await probe_planner({"callers": callers}, Identity(token))).code for token in ("stranger", "writer")]
     assert codes == ["UNAUTHENTICATED", "PERMISSION_DENIED"]
 
 
@@ -129,9 +129,9 @@ TLS = [
 
 @pytest.mark.parametrize(("serves", "trusts", "says"), TLS)
 async def test_what_is_wrong_with_tls_is_said(tmp_path: Path, serves: str, trusts: str, says: str) -> None:
-    files = {name: certificate(tmp_path, name, days) for name, days in (("good", 9), ("other", 9), ("old", 0))}
+    files = {name: write_certificate(tmp_path, name, days) for name, days in (("good", 9), ("other", 9), ("old", 0))}
     identity = Identity(ca=files[trusts]["tls_certificate"] if trusts else "")
-    found = await probed(files[serves] if serves else {}, identity)
+    found = await probe_planner(files[serves] if serves else {}, identity)
     if not says:
         assert (found.code, found.certificate_ends is not None) == ("OK", True)
         ends = dt.datetime.fromtimestamp(found.certificate_ends or 0, dt.UTC)

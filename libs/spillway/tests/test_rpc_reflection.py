@@ -21,7 +21,7 @@ LIST = reflection_pb2.ServerReflectionRequest(list_services="")
 class Planner:
     """Nothing is asked of it here."""
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         return ""
 
 
@@ -36,17 +36,17 @@ def callers(tmp_path: Path) -> str:
     return str(file)
 
 
-def serving(callers: str, **bounds: Any) -> RpcServer:
+def make_server(callers: str, **bounds: Any) -> RpcServer:
     settings = RpcSettings(port=0, callers=callers, stop_seconds=0.1, **bounds)
     return RpcServer(Planner(), settings)  # type: ignore[arg-type]
 
 
-def stream(channel: aio.Channel, requests: Any, token: str = "shop") -> Any:
+def open_reflection_stream(channel: aio.Channel, requests: Any, token: str = "shop") -> Any:
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     return stub.ServerReflectionInfo(requests, metadata=(("authorization", f"Bearer {token}"),))
 
 
-async def outcome(call: Any) -> tuple[int, str, str]:
+async def outcome_of_stream(call: Any) -> tuple[int, str, str]:
     """How many answers came, the code at the end, and its words."""
     answers = 0
     try:
@@ -57,31 +57,41 @@ async def outcome(call: Any) -> tuple[int, str, str]:
     return answers, "OK", ""
 
 
-def many(count: int) -> Iterator[Any]:
+def repeated_requests(count: int) -> Iterator[Any]:
     return iter([LIST] * count)
 
 
 async def test_each_request_is_a_call_of_the_callers_rate(callers: str) -> None:
     bounds = {"requests_per_second": 0.001, "requests_burst": 5}
-    async with serving(callers, **bounds) as server, aio.insecure_channel(server.address) as channel:
-        answers, code, text = await outcome(stream(channel, many(8)))
+    async with make_server(callers, **bounds) as server, aio.insecure_channel(server.address) as channel:
+        answers, code, text = await outcome_of_stream(open_reflection_stream(channel, repeated_requests(8)))
         assert (answers, code) == (5, "RESOURCE_EXHAUSTED")
         assert "more than 0.001 calls a second" in text
-        assert await outcome(stream(channel, many(5), "bank")) == (5, "OK", ""), "another's rate is its own"
+        assert await outcome_of_stream(open_reflection_stream(channel, repeated_requests(5), "bank")) == (
+            5,
+            "OK",
+            "",
+        ), "another's rate is its own"
 
 
 async def test_a_stream_has_a_bounded_number_of_requests(callers: str) -> None:
-    async with serving(callers) as server, aio.insecure_channel(server.address) as channel:
-        assert await outcome(stream(channel, many(REQUESTS_MAX))) == (REQUESTS_MAX, "OK", "")
-        answers, code, text = await outcome(stream(channel, many(REQUESTS_MAX + 1)))
+    async with make_server(callers) as server, aio.insecure_channel(server.address) as channel:
+        assert await outcome_of_stream(open_reflection_stream(channel, repeated_requests(REQUESTS_MAX))) == (
+            REQUESTS_MAX,
+            "OK",
+            "",
+        )
+        answers, code, text = await outcome_of_stream(
+            open_reflection_stream(channel, repeated_requests(REQUESTS_MAX + 1))
+        )
         assert (answers, code) == (REQUESTS_MAX, "INVALID_ARGUMENT")
         assert f"at most {REQUESTS_MAX}" in text
 
 
 async def test_a_request_is_no_longer_than_a_name(callers: str) -> None:
     long = reflection_pb2.ServerReflectionRequest(file_containing_symbol="x" * REQUEST_BYTES_MAX)
-    async with serving(callers) as server, aio.insecure_channel(server.address) as channel:
-        answers, code, _ = await outcome(stream(channel, iter([long])))
+    async with make_server(callers) as server, aio.insecure_channel(server.address) as channel:
+        answers, code, _ = await outcome_of_stream(open_reflection_stream(channel, iter([long])))
         assert (answers, code) == (0, "INVALID_ARGUMENT")
 
 
@@ -93,18 +103,20 @@ async def test_a_stream_is_one_of_its_callers_calls_while_it_is_open(callers: st
         await may_end.wait()
 
     bounds = {"concurrent_requests_caller_max": 2}
-    async with serving(callers, **bounds) as server, aio.insecure_channel(server.address) as channel:
-        first = [stream(channel, held()) for _ in range(2)]
+    async with make_server(callers, **bounds) as server, aio.insecure_channel(server.address) as channel:
+        first = [open_reflection_stream(channel, held()) for _ in range(2)]
         for one in first:
             assert await one.read() is not aio.EOF
-        answers, code, text = await outcome(stream(channel, many(1)))
+        answers, code, text = await outcome_of_stream(open_reflection_stream(channel, repeated_requests(1)))
         assert (answers, code) == (0, "RESOURCE_EXHAUSTED")
         assert "2 of caller 'shop' are running" in text
-        assert (await outcome(stream(channel, many(1), "bank")))[1] == "OK"
+        assert (await outcome_of_stream(open_reflection_stream(channel, repeated_requests(1), "bank")))[1] == "OK"
         may_end.set()
         for one in first:
             assert await one.code() is grpc.StatusCode.OK
-        assert (await outcome(stream(channel, many(1))))[1] == "OK", "its place is free again"
+        assert (await outcome_of_stream(open_reflection_stream(channel, repeated_requests(1))))[1] == "OK", (
+            "its place is free again"
+        )
 
 
 async def test_of_one_caller_few_streams_are_open(callers: str) -> None:
@@ -114,14 +126,14 @@ async def test_of_one_caller_few_streams_are_open(callers: str) -> None:
         yield LIST
         await may_end.wait()
 
-    async with serving(callers) as server, aio.insecure_channel(server.address) as channel:
-        first = [stream(channel, held()) for _ in range(STREAMS_CALLER_MAX)]
+    async with make_server(callers) as server, aio.insecure_channel(server.address) as channel:
+        first = [open_reflection_stream(channel, held()) for _ in range(STREAMS_CALLER_MAX)]
         for one in first:
             assert await one.read() is not aio.EOF
-        answers, code, text = await outcome(stream(channel, many(1)))
+        answers, code, text = await outcome_of_stream(open_reflection_stream(channel, repeated_requests(1)))
         assert (answers, code) == (0, "RESOURCE_EXHAUSTED")
         assert f"{STREAMS_CALLER_MAX} streams of this caller are open" in text
-        assert (await outcome(stream(channel, many(1), "bank")))[1] == "OK"
+        assert (await outcome_of_stream(open_reflection_stream(channel, repeated_requests(1), "bank")))[1] == "OK"
         may_end.set()
         for one in first:
             assert await one.code() is grpc.StatusCode.OK
@@ -133,5 +145,5 @@ async def test_a_stream_that_says_nothing_ends(callers: str, bound: str) -> None
         await asyncio.Event().wait()
         yield LIST
 
-    async with serving(callers, **{bound: 0.05}) as server, aio.insecure_channel(server.address) as channel:
-        assert (await outcome(stream(channel, silent())))[1] == "DEADLINE_EXCEEDED"
+    async with make_server(callers, **{bound: 0.05}) as server, aio.insecure_channel(server.address) as channel:
+        assert (await outcome_of_stream(open_reflection_stream(channel, silent())))[1] == "DEADLINE_EXCEEDED"

@@ -78,7 +78,7 @@ class Answering:
 
         return answer
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         return self.leader_address
 
 

@@ -32,20 +32,20 @@ class Sample:
     password: str = setting("", "of the broker", secret=True)
 
 
-def read(**variables: str) -> Sample:
-    return settings_from_environment(Sample, environ(**variables), "X_")
+def read_sample(**variables: str) -> Sample:
+    return settings_from_environment(Sample, sample_environment(**variables), "X_")
 
 
-def environ(**variables: str) -> dict[str, str]:
+def sample_environment(**variables: str) -> dict[str, str]:
     return {"X_FLEET": "f", "OTHER": "1", **{"X_" + name: value for name, value in variables.items()}}
 
 
 def test_defaults() -> None:
-    assert read() == Sample("f")
+    assert read_sample() == Sample("f")
 
 
 def test_every_type_is_read_from_text() -> None:
-    settings = read(
+    settings = read_sample(
         PORT=" 80 ",
         WAIT_SECONDS="0.25",
         BROKERS="a:1, b:2,",
@@ -60,7 +60,7 @@ def test_every_type_is_read_from_text() -> None:
 
 
 def test_empty_means_none_for_an_optional_and_nothing_for_a_tuple() -> None:
-    settings = read(LIMIT="", BROKERS="")
+    settings = read_sample(LIMIT="", BROKERS="")
     assert settings.limit is None
     assert settings.brokers == ()
 
@@ -80,7 +80,7 @@ def test_empty_means_none_for_an_optional_and_nothing_for_a_tuple() -> None:
 )
 def test_the_error_names_variable_value_and_what_was_expected(variables: dict[str, str], words: list[str]) -> None:
     with pytest.raises(SettingsError) as caught:
-        read(**variables)
+        read_sample(**variables)
     for word in words:
         assert word in str(caught.value)
 
@@ -91,14 +91,14 @@ def test_a_missing_required_variable_is_named() -> None:
 
 
 def test_a_shared_prefix_refuses_slips_only() -> None:
-    assert settings_from_environment(Sample, environ(KAFKA_BOOTSTRAP="b:1"), "X_", shared=True).port == 7070
+    assert settings_from_environment(Sample, sample_environment(KAFKA_BOOTSTRAP="b:1"), "X_", shared=True).port == 7070
     with pytest.raises(SettingsError, match="did you mean X_WAIT_SECONDS"):
-        settings_from_environment(Sample, environ(WAIT_SECOND="1"), "X_", shared=True)
+        settings_from_environment(Sample, sample_environment(WAIT_SECOND="1"), "X_", shared=True)
 
 
 def test_long_values_are_cut_and_secrets_are_not_shown() -> None:
     with pytest.raises(SettingsError) as caught:
-        read(PORT="9" * 5000 + "x")
+        read_sample(PORT="9" * 5000 + "x")
     assert len(str(caught.value)) < 300
 
     @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Turning:
     step_max: int = constant(50, "most of one step", "the rest is in the next one")
 
 
-def turning(**environ: str) -> Turning:
+def read_turning(**environ: str) -> Turning:
     return settings_from_environment(Turning, environ, "X_")
 
 
@@ -137,7 +137,7 @@ def test_a_constant_is_no_variable_but_tests_may_construct_another_value() -> No
 
 
 def test_a_variable_that_is_a_constant_now_has_no_effect_and_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    assert turning(X_TICK_SECONDS="5", X_PORT="80") == Turning(port=80)
+    assert read_turning(X_TICK_SECONDS="5", X_PORT="80") == Turning(port=80)
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     for word in ("X_TICK_SECONDS", "a constant now", "0.1", "from look to look", "a look costs nothing"):
@@ -145,12 +145,12 @@ def test_a_variable_that_is_a_constant_now_has_no_effect_and_is_warned_of(caplog
 
 
 def test_nothing_is_warned_of_without_such_a_variable(caplog: pytest.LogCaptureFixture) -> None:
-    assert turning(X_PORT="80") == Turning(port=80)
+    assert read_turning(X_PORT="80") == Turning(port=80)
     assert not caplog.records
 
 
 def test_for_development_constants_are_turned_and_each_is_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    told = turning(SPILLWAY_CONSTANTS="X_TICK_SECONDS=0.5, X_STEP_MAX=2,Y_OTHERS=1")
+    told = read_turning(SPILLWAY_CONSTANTS="X_TICK_SECONDS=0.5, X_STEP_MAX=2,Y_OTHERS=1")
     assert told == Turning(tick_seconds=0.5, step_max=2)
     texts = [record.getMessage() for record in caplog.records]
     assert len(texts) == 2
@@ -168,7 +168,7 @@ def test_for_development_constants_are_turned_and_each_is_warned_of(caplog: pyte
 )
 def test_what_is_wrong_with_them_is_said(told: str, sentence: str) -> None:
     with pytest.raises(SettingsError, match=sentence):
-        turning(SPILLWAY_CONSTANTS=told)
+        read_turning(SPILLWAY_CONSTANTS=told)
 
 
 def test_a_shared_prefix_knows_of_constants_of_others() -> None:

@@ -102,17 +102,17 @@ class Brakes:
 
     # ── What tests ask ──
 
-    def deciding(self, scope: str) -> Decide[str]:
+    def deciding_to_freeze(self, scope: str) -> Decide[str]:
         def decide(generation: Generation) -> tuple[list[Written], str]:
             self.scopes.append(scope)
             return [BrakeSet(scope, "", str(generation.sequence), 0)], scope
 
         return decide
 
-    async def freeze(self, scope: str) -> str:
-        return await self.standby.ask_for_decision(self.deciding(scope))
+    async def freeze_scope(self, scope: str) -> str:
+        return await self.standby.ask_for_decision(self.deciding_to_freeze(scope))
 
-    async def freeze_again(self, scope: str) -> str:
+    async def freeze_scope_again(self, scope: str) -> str:
         """Changes nothing: the answer is that it is frozen. Raises RequestError NOT_FOUND where it is not."""
 
         def decide(generation: Generation) -> tuple[list[Written], str]:
@@ -122,11 +122,11 @@ class Brakes:
 
         return await self.standby.ask_for_decision(decide)
 
-    async def place(self, name: str) -> str:
+    async def place_workload(self, name: str) -> str:
         """Writes something that bears the generation of its decision."""
-        return await self.standby.ask_for_decision(lambda generation: ([placed(name, generation)], name))
+        return await self.standby.ask_for_decision(lambda generation: ([placement_event(name, generation)], name))
 
-    async def read(self) -> tuple[list[str], bool]:
+    async def read_frozen_scopes(self) -> tuple[list[str], bool]:
         """What is frozen, and whether the active one says so."""
         await self.standby.wait_until_readable()
         return list(self.scopes), self.standby.is_active
@@ -136,7 +136,7 @@ class Brakes:
         await self.task
 
 
-def placed(name: str, generation: Generation) -> PlacementDecided:
+def placement_event(name: str, generation: Generation) -> PlacementDecided:
     return PlacementDecided("default", name, generation, 1, (), 0, "")
 
 
@@ -146,30 +146,32 @@ class Fleet:
     running: list[Brakes] = field(default_factory=list)
 
     @property
-    def other(self) -> LocalBus:
+    def bus_of_another_writer(self) -> LocalBus:
         """Whoever else writes to this log."""
         return LocalBus(self.broker, FLEET, "other")
 
-    def start(
+    def start_instance(
         self, name: str, *beside_turn: Callable[[], Any], lag_seconds: float = 0.0, bounds: StandbySettings = BOUNDS
     ) -> Brakes:
         self.running.append(Brakes(self.broker, name, *beside_turn, lag_seconds=lag_seconds, bounds=bounds))
         return self.running[-1]
 
-    async def active(self, name: str, *beside_turn: Callable[[], Any], bounds: StandbySettings = BOUNDS) -> Brakes:
-        one = self.start(name, *beside_turn, bounds=bounds)
-        await until(lambda: one.standby.is_active)
+    async def start_active_instance(
+        self, name: str, *beside_turn: Callable[[], Any], bounds: StandbySettings = BOUNDS
+    ) -> Brakes:
+        one = self.start_instance(name, *beside_turn, bounds=bounds)
+        await wait_until(lambda: one.standby.is_active)
         return one
 
-    async def overtaken(self, one: Brakes) -> tuple[Brakes, Callable[[], None]]:
+    async def overtake_instance(self, one: Brakes) -> tuple[Brakes, Callable[[], None]]:
         """one is cut off from the log, and its successor has frozen z. Returns the successor, and what lets one hear
         that its session is over."""
-        second = self.start("b")
-        await until(lambda: second.told and second.told[-1] == (True, ""))
+        second = self.start_instance("b")
+        await wait_until(lambda: second.told and second.told[-1] == (True, ""))
         one.bus.unavailable = True
         hear = self.broker.end_sessions_unnoticed(one.bus)
-        await until(lambda: second.standby.is_active)
-        await second.freeze("z")
+        await wait_until(lambda: second.standby.is_active)
+        await second.freeze_scope("z")
         return second, hear
 
 
@@ -182,13 +184,13 @@ async def fleet() -> AsyncIterator[Fleet]:
             await one.stop()
 
 
-async def until(holds: Callable[[], object], seconds: float = 30.0) -> None:
+async def wait_until(holds: Callable[[], object], seconds: float = 30.0) -> None:
     async with asyncio.timeout(seconds):
         while not holds():
             await asyncio.sleep(TICK)
 
 
-async def refusal(asked: Any) -> RequestError:
+async def refusal_of(asked: Any) -> RequestError:
     with pytest.raises(RequestError) as refused:
         await asked
     return refused.value
@@ -198,61 +200,61 @@ async def refusal(asked: Any) -> RequestError:
 
 
 async def test_a_standby_reads_refuses_and_goes_on_where_the_one_before_was(fleet: Fleet) -> None:
-    first = await fleet.active("a")
-    second = fleet.start("b")
-    assert await first.freeze("x") == "x"
-    await until(lambda: second.scopes == ["x"])
-    assert await second.read() == (["x"], False)
-    refused = await refusal(second.freeze("y"))
+    first = await fleet.start_active_instance("a")
+    second = fleet.start_instance("b")
+    assert await first.freeze_scope("x") == "x"
+    await wait_until(lambda: second.scopes == ["x"])
+    assert await second.read_frozen_scopes() == (["x"], False)
+    refused = await refusal_of(second.freeze_scope("y"))
     assert (refused.code, str(refused)) == ("UNAVAILABLE", "this planner is a standby; the active one is at a")
     await first.stop()
-    await until(lambda: second.standby.is_active)
-    assert await second.freeze("y") == "y"
-    assert await second.read() == (["x", "y"], True)
-    assert second.standby.leader() == "b"
+    await wait_until(lambda: second.standby.is_active)
+    assert await second.freeze_scope("y") == "y"
+    assert await second.read_frozen_scopes() == (["x", "y"], True)
+    assert second.standby.active_instance_address() == "b"
 
 
 async def test_who_has_just_started_refuses_to_answer_and_says_why(fleet: Fleet) -> None:
     fleet.broker.form_log(FLEET)
     fleet.broker.unavailable = True
-    one = fleet.start("a")
+    one = fleet.start_instance("a")
     await asyncio.sleep(TICK)
-    assert "still reads the log" in str(await refusal(one.read()))
-    await until(lambda: one.told.count((False, "reading the log")) == 2)  # The second life.
+    assert "still reads the log" in str(await refusal_of(one.read_frozen_scopes()))
+    await wait_until(lambda: one.told.count((False, "reading the log")) == 2)  # The second life.
     fleet.broker.unavailable = False
-    await until(lambda: one.told[-1] == (True, ""))
-    assert (await one.read())[0] == []
+    await wait_until(lambda: one.told[-1] == (True, ""))
+    assert (await one.read_frozen_scopes())[0] == []
 
 
 async def test_turns_are_counted_as_they_are_taken_and_as_they_end(fleet: Fleet) -> None:
-    def counted() -> list[float]:
+    def turn_counts() -> list[float]:
         names = ("spillway_turns_taken_total", "spillway_turns_lost_total")
         return [REGISTRY.get_sample_value(name, {"service": "planner"}) or 0 for name in names]
 
-    taken, lost = counted()
-    first = await fleet.active("a")
-    assert counted() == [taken + 1, lost]
+    taken, lost = turn_counts()
+    first = await fleet.start_active_instance("a")
+    assert turn_counts() == [taken + 1, lost]
     await first.stop()
-    assert counted() == [taken + 1, lost + 1]
+    assert turn_counts() == [taken + 1, lost + 1]
 
 
 async def test_who_is_fenced_with_nothing_to_write_steps_down_and_reads_the_log_again(fleet: Fleet) -> None:
-    one = await fleet.active("a")
+    one = await fleet.start_active_instance("a")
     other = LocalBus(fleet.broker, FLEET, "b")
     async with other.join_standby_group("planner", "b@b") as turn:
         hear = fleet.broker.end_sessions_unnoticed(one.bus)
         writer = await turn.wait_for_turn()
-        await until(lambda: not one.standby.is_active)  # By the log alone.
+        await wait_until(lambda: not one.standby.is_active)  # By the log alone.
         await writer.write_events([BrakeSet("z", "", "", 0)])
         hear()
-    await until(lambda: one.standby.is_active)
-    assert await one.read() == (["z"], True)
+    await wait_until(lambda: one.standby.is_active)
+    assert await one.read_frozen_scopes() == (["z"], True)
 
 
 async def test_who_was_frozen_and_overtaken_answers_nobody_from_what_it_knew(fleet: Fleet) -> None:
     """The first that it hears when it wakes is a question: it looks into the log before it answers."""
-    one = await fleet.active("a")
-    await one.freeze("x")
+    one = await fleet.start_active_instance("a")
+    await one.freeze_scope("x")
     other = LocalBus(fleet.broker, FLEET, "b")
     async with other.join_standby_group("planner", "b@b") as turn:
         hear = fleet.broker.end_sessions_unnoticed(one.bus)
@@ -260,53 +262,53 @@ async def test_who_was_frozen_and_overtaken_answers_nobody_from_what_it_knew(fle
         await writer.write_events([BrakeSet("z", "", "", 0)])
         one.standby._awake_at -= 10  # Its loop stood still.
         assert one.standby.is_active
-        assert "still reads the log" in str(await refusal(one.read()))
+        assert "still reads the log" in str(await refusal_of(one.read_frozen_scopes()))
         hear()
-    await until(lambda: not one.standby.is_active)
-    await until(lambda: one.standby.is_active)
-    assert await one.read() == (["x", "z"], True)
+    await wait_until(lambda: not one.standby.is_active)
+    await wait_until(lambda: one.standby.is_active)
+    assert await one.read_frozen_scopes() == (["x", "z"], True)
 
 
 async def test_between_the_end_of_a_turn_and_the_end_of_the_log_nothing_is_read(fleet: Fleet) -> None:
     """A state whose turn is over hears nothing of its successor's writes; the other instances are asked."""
-    one = await fleet.active("a")
-    await one.freeze("x")
+    one = await fleet.start_active_instance("a")
+    await one.freeze_scope("x")
     fleet.broker.end_sessions(one.bus)
-    await until(lambda: not one.standby.is_active)
-    assert "still reads the log" in str(await refusal(one.read()))
-    await until(lambda: one.told[-1] == (True, ""))
-    assert (await one.read())[0] == ["x"]
+    await wait_until(lambda: not one.standby.is_active)
+    assert "still reads the log" in str(await refusal_of(one.read_frozen_scopes()))
+    await wait_until(lambda: one.told[-1] == (True, ""))
+    assert (await one.read_frozen_scopes())[0] == ["x"]
 
 
 async def test_who_is_cut_off_with_nothing_to_write_answers_as_stale_until_the_log_is_heard_again(fleet: Fleet) -> None:
     """It hears neither of the turn of its successor nor of the end of its own."""
-    one = await fleet.active("a")
-    await one.freeze("x")
+    one = await fleet.start_active_instance("a")
+    await one.freeze_scope("x")
     await asyncio.sleep(60)
-    assert await one.read() == (["x"], True)
+    assert await one.read_frozen_scopes() == (["x"], True)
     one.bus.unavailable = True
     await asyncio.sleep(BOUNDS.turn_proven_seconds + BOUNDS.turn_asked_seconds)
-    assert await one.read() == (["x"], False)
+    assert await one.read_frozen_scopes() == (["x"], False)
     await asyncio.sleep(600)
-    assert await one.read() == (["x"], False)
+    assert await one.read_frozen_scopes() == (["x"], False)
     one.bus.unavailable = False
     await asyncio.sleep(2 * BOUNDS.turn_asked_seconds)
-    assert await one.read() == (["x"], True)
-    assert await one.freeze("y") == "y"
+    assert await one.read_frozen_scopes() == (["x"], True)
+    assert await one.freeze_scope("y") == "y"
 
 
 async def test_who_is_cut_off_and_overtaken_never_answers_as_active_beside_its_successor_for_longer(
     fleet: Fleet,
 ) -> None:
-    one = await fleet.active("a")
-    second, hear = await fleet.overtaken(one)
+    one = await fleet.start_active_instance("a")
+    second, hear = await fleet.overtake_instance(one)
     await asyncio.sleep(BOUNDS.turn_proven_seconds + BOUNDS.turn_asked_seconds)
-    assert await one.read() == ([], False)
-    assert await second.read() == (["z"], True)
+    assert await one.read_frozen_scopes() == ([], False)
+    assert await second.read_frozen_scopes() == (["z"], True)
     one.bus.unavailable = False
     hear()
-    await until(lambda: one.scopes == ["z"])
-    assert await one.read() == (["z"], False)
+    await wait_until(lambda: one.scopes == ["z"])
+    assert await one.read_frozen_scopes() == (["z"], False)
 
 
 # ── Answers that no write stands behind ─────────────────────────────────────────────────────────────────────────────
@@ -315,69 +317,69 @@ async def test_who_is_cut_off_and_overtaken_never_answers_as_active_beside_its_s
 async def test_what_changes_nothing_and_what_is_refused_is_answered_without_waiting_for_the_next_proof(
     fleet: Fleet,
 ) -> None:
-    one = await fleet.active("a", bounds=replace(BOUNDS, turn_asked_seconds=3600.0))
-    await one.freeze("x")
+    one = await fleet.start_active_instance("a", bounds=replace(BOUNDS, turn_asked_seconds=3600.0))
+    await one.freeze_scope("x")
     for _ in range(3):
-        assert await one.freeze_again("x") == "x"
-        assert (await refusal(one.freeze_again("y"))).code == "NOT_FOUND"
+        assert await one.freeze_scope_again("x") == "x"
+        assert (await refusal_of(one.freeze_scope_again("y"))).code == "NOT_FOUND"
 
 
 async def test_who_is_cut_off_answers_nothing_that_changes_nothing_and_refuses_nothing(fleet: Fleet) -> None:
     """Nothing to write, so no transaction fails; and its successor has decided otherwise."""
-    one = await fleet.active("a")
-    await one.freeze("x")
-    _, hear = await fleet.overtaken(one)
-    refused = [await refusal(one.freeze_again(scope)) for scope in ("x", "z")]
+    one = await fleet.start_active_instance("a")
+    await one.freeze_scope("x")
+    _, hear = await fleet.overtake_instance(one)
+    refused = [await refusal_of(one.freeze_scope_again(scope)) for scope in ("x", "z")]
     assert [error.code for error in refused] == ["UNAVAILABLE", "UNAVAILABLE"]
-    asked = [asyncio.create_task(one.freeze_again(scope)) for scope in ("x", "z")]
+    asked = [asyncio.create_task(one.freeze_scope_again(scope)) for scope in ("x", "z")]
     await asyncio.sleep(2 * TICK)
     one.bus.unavailable = False  # Now it is asked, and hears of its successor.
-    assert [(await refusal(one)).code for one in asked] == ["UNAVAILABLE", "UNAVAILABLE"]
+    assert [(await refusal_of(one)).code for one in asked] == ["UNAVAILABLE", "UNAVAILABLE"]
     hear()
 
 
 async def test_who_is_cut_off_for_a_moment_answers_once_the_log_has_said_that_it_still_is_its_turn(
     fleet: Fleet,
 ) -> None:
-    one = await fleet.active("a")
-    await one.freeze("x")
+    one = await fleet.start_active_instance("a")
+    await one.freeze_scope("x")
     one.bus.unavailable = True
-    asked = [asyncio.create_task(one.freeze_again("x")) for _ in range(2)]
-    refused = asyncio.create_task(one.freeze_again("y"))
+    asked = [asyncio.create_task(one.freeze_scope_again("x")) for _ in range(2)]
+    refused = asyncio.create_task(one.freeze_scope_again("y"))
     await asyncio.sleep(BOUNDS.request_seconds / 2)
     assert not any(task.done() for task in (*asked, refused))
     one.bus.unavailable = False
     assert await asyncio.gather(*asked) == ["x", "x"]
-    assert (await refusal(refused)).code == "NOT_FOUND"
+    assert (await refusal_of(refused)).code == "NOT_FOUND"
 
 
 async def test_who_waits_for_a_proof_when_the_turn_ends_is_told_to_ask_again(fleet: Fleet) -> None:
-    one = await fleet.active("a")
-    await one.freeze("x")
+    one = await fleet.start_active_instance("a")
+    await one.freeze_scope("x")
     one.bus.unavailable = True
-    asked = asyncio.create_task(one.freeze_again("x"))
+    asked = asyncio.create_task(one.freeze_scope_again("x"))
     await asyncio.sleep(2 * TICK)
     one.stopping.set()
-    error = await refusal(asked)
+    error = await refusal_of(asked)
     assert (error.code, str(error)) == ("UNAVAILABLE", "this planner gave up its turn; ask again")
 
 
 async def test_no_more_answers_wait_for_a_proof_than_may(fleet: Fleet) -> None:
-    one = await fleet.active("a", bounds=replace(BOUNDS, answers_unproven_max=2))
-    await one.freeze("x")
+    one = await fleet.start_active_instance("a", bounds=replace(BOUNDS, answers_unproven_max=2))
+    await one.freeze_scope("x")
     one.bus.unavailable = True
-    asked = [asyncio.create_task(one.freeze_again(scope)) for scope in "xy"]
+    asked = [asyncio.create_task(one.freeze_scope_again(scope)) for scope in "xy"]
     await asyncio.sleep(2 * TICK)
-    error = await refusal(one.freeze_again("x"))
+    error = await refusal_of(one.freeze_scope_again("x"))
     assert error.code == "UNAVAILABLE"
     assert str(error) == "2 answers already wait for the log to confirm this turn; ask again"
     asked[0].cancel()  # Whoever went away makes room.
     await asyncio.sleep(0)
-    asked.append(asyncio.create_task(one.freeze_again("x")))
+    asked.append(asyncio.create_task(one.freeze_scope_again("x")))
     await asyncio.sleep(2 * TICK)
     one.bus.unavailable = False
     assert await asked[2] == "x"
-    assert (await refusal(asked[1])).code == "NOT_FOUND"
+    assert (await refusal_of(asked[1])).code == "NOT_FOUND"
 
 
 async def test_a_proof_that_was_asked_for_before_a_decision_says_nothing_of_it() -> None:
@@ -401,56 +403,56 @@ async def test_a_proof_that_was_asked_for_before_a_decision_says_nothing_of_it()
 
 
 async def test_a_start_is_not_read_before_it_has_read_the_log(fleet: Fleet) -> None:
-    first = await fleet.active("a")
-    await first.freeze("x")
-    second = fleet.start("b", lag_seconds=LAG)
+    first = await fleet.start_active_instance("a")
+    await first.freeze_scope("x")
+    second = fleet.start_instance("b", lag_seconds=LAG)
     for _ in range(int(LAG / TICK) - 2):
         await asyncio.sleep(TICK)
-        assert "still reads the log" in str(await refusal(second.read()))
+        assert "still reads the log" in str(await refusal_of(second.read_frozen_scopes()))
         assert second.told == [(False, "reading the log")]
-    await until(lambda: second.told[-1] == (True, ""))
-    assert await second.read() == (["x"], False)
+    await wait_until(lambda: second.told[-1] == (True, ""))
+    assert await second.read_frozen_scopes() == (["x"], False)
 
 
 async def test_who_takes_a_turn_has_read_all_that_stood_in_the_log_before_it(fleet: Fleet) -> None:
     """What the one before wrote last is there already, and is read seconds later: until then nothing is decided."""
-    first = await fleet.active("a")
-    second = fleet.start("b", lag_seconds=LAG)
-    await until(lambda: second.told and second.told[-1] == (True, ""))
-    await first.freeze("x")
+    first = await fleet.start_active_instance("a")
+    second = fleet.start_instance("b", lag_seconds=LAG)
+    await wait_until(lambda: second.told and second.told[-1] == (True, ""))
+    await first.freeze_scope("x")
     await first.stop()
-    await until(lambda: second.standby.is_active)
+    await wait_until(lambda: second.standby.is_active)
     assert second.scopes == ["x"]
-    assert await second.freeze("y") == "y"
+    assert await second.freeze_scope("y") == "y"
 
 
 async def test_who_takes_a_turn_has_read_what_it_follows_from_the_end_alone_as_well(fleet: Fleet) -> None:
-    first = await fleet.active("a")
-    second = fleet.start("b")
+    first = await fleet.start_active_instance("a")
+    second = fleet.start_instance("b")
     second.bus.lag_seconds = lambda topic, partition: LAG if topic == CLUSTERS.name else 0
-    await until(lambda: second.told and second.told[-1] == (True, ""))
-    await fleet.other.publish(ClusterLeft("own-1"))
+    await wait_until(lambda: second.told and second.told[-1] == (True, ""))
+    await fleet.bus_of_another_writer.publish(ClusterLeft("own-1"))
     await first.stop()
-    await until(lambda: second.standby.is_active)
+    await wait_until(lambda: second.standby.is_active)
     assert second.left == ["own-1"]
 
 
 # ── Offsets ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-async def with_turns(fleet: Fleet, *names: str) -> None:
+async def take_turns(fleet: Fleet, *names: str) -> None:
     """One turn after the other, each with a decision of its own in the log."""
     for name in names:
-        one = await fleet.active(name)
-        await one.place(name)
+        one = await fleet.start_active_instance(name)
+        await one.place_workload(name)
         await one.stop()
 
 
 async def test_where_offsets_went_back_nobody_takes_a_turn(fleet: Fleet) -> None:
     """The topic of turns was made anew: what is in the log bears epochs that it will have again."""
-    await with_turns(fleet, "a", "b", "c")
+    await take_turns(fleet, "a", "b", "c")
     fleet.broker.recreate_topic(TURNS_PLANNER)
-    late = fleet.start("d")
+    late = fleet.start_instance("d")
     with pytest.RaisesGroup(pytest.RaisesExc(OffsetsWentBack, match="records of planner bear epoch 4")):
         await late.task
     assert fleet.broker.end_offsets([TURNS_PLANNER]) == {(TURNS_PLANNER.name, 0): 0}
@@ -459,12 +461,12 @@ async def test_where_offsets_went_back_nobody_takes_a_turn(fleet: Fleet) -> None
 
 async def test_a_standby_that_gets_its_turn_where_offsets_went_back_stops_as_well(fleet: Fleet) -> None:
     """It had begun before anything of a turn that the topic has lost was written."""
-    late = fleet.start("d")
+    late = fleet.start_instance("d")
     other = LocalBus(fleet.broker, FLEET, "e")
     async with other.join_standby_group("planner", "e@e"):
-        await until(lambda: late.told and late.told[-1] == (True, ""))
+        await wait_until(lambda: late.told and late.told[-1] == (True, ""))
         fleet.broker.end_sessions(late.bus)
-        await fleet.other.publish(placed("lost", Generation(40, 1)))
+        await fleet.bus_of_another_writer.publish(placement_event("lost", Generation(40, 1)))
         await asyncio.sleep(1)
     with pytest.RaisesGroup(pytest.RaisesExc(OffsetsWentBack, match="records of planner bear epoch 40")):
         await late.task
@@ -472,7 +474,7 @@ async def test_a_standby_that_gets_its_turn_where_offsets_went_back_stops_as_wel
 
 
 async def test_a_turn_has_generations_of_its_own(fleet: Fleet) -> None:
-    one = await fleet.active("a")
+    one = await fleet.start_active_instance("a")
     seen: list[Generation] = []
 
     def decide(generation: Generation) -> tuple[list[Written], None]:
@@ -482,8 +484,8 @@ async def test_a_turn_has_generations_of_its_own(fleet: Fleet) -> None:
     await one.standby.ask_for_decision(decide)
     await one.standby.ask_for_decision(decide)
     fleet.broker.end_sessions(one.bus)
-    await until(lambda: not one.standby.is_active)
-    await until(lambda: one.standby.is_active)
+    await wait_until(lambda: not one.standby.is_active)
+    await wait_until(lambda: one.standby.is_active)
     await one.standby.ask_for_decision(decide)
     first, second, third = seen
     assert (first.epoch, first.sequence, second.sequence, third.sequence) == (second.epoch, 1, 2, 1)
@@ -497,73 +499,73 @@ async def test_a_turn_has_generations_of_its_own(fleet: Fleet) -> None:
 async def test_after_a_write_with_an_unknown_outcome_the_log_alone_says_what_it_was(
     fleet: Fleet, written: bool
 ) -> None:
-    one = await fleet.active("a")
-    await one.freeze("x")
+    one = await fleet.start_active_instance("a")
+    await one.freeze_scope("x")
     fleet.broker.fail_next_write(written=written)
-    refused = await refusal(one.freeze("y"))
+    refused = await refusal_of(one.freeze_scope("y"))
     assert (refused.code, str(refused)) == ("UNAVAILABLE", "the outcome of the request is unknown: ask again")
     assert not one.standby.is_active
-    await until(lambda: one.standby.is_active)
-    assert (await one.read())[0] == ["x", "y"][: 1 + written]
+    await wait_until(lambda: one.standby.is_active)
+    assert (await one.read_frozen_scopes())[0] == ["x", "y"][: 1 + written]
 
 
 @pytest.mark.parametrize("written", [False, True])
 async def test_of_one_request_all_events_are_in_the_log_or_none(fleet: Fleet, written: bool) -> None:
     """Whatever becomes of the write: half of what was asked for is nothing that anybody decided."""
-    one = await fleet.active("a")
+    one = await fleet.start_active_instance("a")
     scopes = ["x", "y", "z"]
 
     def decide(generation: Generation) -> tuple[list[Written], str]:
         return [BrakeSet(scope, "", "", generation.sequence) for scope in scopes], ""
 
     fleet.broker.fail_next_write(written=written)
-    await refusal(one.standby.ask_for_decision(decide))
-    await until(lambda: one.standby.is_active)
-    assert (await one.read())[0] == (scopes if written else [])
+    await refusal_of(one.standby.ask_for_decision(decide))
+    await wait_until(lambda: one.standby.is_active)
+    assert (await one.read_frozen_scopes())[0] == (scopes if written else [])
 
 
 async def test_a_refusal_goes_out_with_what_was_decided_before_it(fleet: Fleet) -> None:
     """Refused for what the same step promised to another, and that is not in the log yet, and then never."""
-    one = await fleet.active("a")
+    one = await fleet.start_active_instance("a")
 
     def refuse_a_second(generation: Generation) -> tuple[list[Written], str]:
         if one.scopes:
             raise RequestError("RESOURCE_EXHAUSTED", f"one scope at most: {one.scopes}")
-        return one.deciding("y")(generation)
+        return one.deciding_to_freeze("y")(generation)
 
     one.bus.unavailable = True
-    first = asyncio.create_task(one.freeze("x"))
+    first = asyncio.create_task(one.freeze_scope("x"))
     second = asyncio.create_task(one.standby.ask_for_decision(refuse_a_second))
     await asyncio.sleep(2 * TICK)
     assert one.scopes == ["x"]
     assert not second.done()
-    assert [(await refusal(asked)).code for asked in (first, second)] == ["UNAVAILABLE", "UNAVAILABLE"]
+    assert [(await refusal_of(asked)).code for asked in (first, second)] == ["UNAVAILABLE", "UNAVAILABLE"]
     one.bus.unavailable = False
-    await until(lambda: one.standby.is_active)
+    await wait_until(lambda: one.standby.is_active)
     assert await one.standby.ask_for_decision(refuse_a_second) == "y"
-    refused = await refusal(one.standby.ask_for_decision(refuse_a_second))
+    refused = await refusal_of(one.standby.ask_for_decision(refuse_a_second))
     assert (refused.code, str(refused)) == ("RESOURCE_EXHAUSTED", "one scope at most: ['y']")
 
 
 async def test_who_reads_while_a_write_is_under_way_waits_and_is_told_when_it_failed(fleet: Fleet) -> None:
-    one = await fleet.active("a")
+    one = await fleet.start_active_instance("a")
     one.bus.unavailable = True
-    asked = asyncio.create_task(one.freeze("x"))
+    asked = asyncio.create_task(one.freeze_scope("x"))
     await asyncio.sleep(2 * TICK)
-    reading = asyncio.create_task(one.read())
+    reading = asyncio.create_task(one.read_frozen_scopes())
     await asyncio.sleep(2 * TICK)
     assert not reading.done()
-    assert "still reads the log" in str(await refusal(reading))
-    assert "outcome of the request is unknown" in str(await refusal(asked))
+    assert "still reads the log" in str(await refusal_of(reading))
+    assert "outcome of the request is unknown" in str(await refusal_of(asked))
     one.bus.unavailable = False
-    await until(lambda: one.standby.is_active)
-    assert await one.read() == ([], True)
+    await wait_until(lambda: one.standby.is_active)
+    assert await one.read_frozen_scopes() == ([], True)
 
 
 async def test_a_stop_lets_the_write_under_way_end(fleet: Fleet) -> None:
-    one = await fleet.active("a")
+    one = await fleet.start_active_instance("a")
     one.bus.unavailable = True
-    asked = asyncio.create_task(one.freeze("x"))
+    asked = asyncio.create_task(one.freeze_scope("x"))
     await asyncio.sleep(2 * TICK)
     one.stopping.set()
     await asyncio.sleep(2 * TICK)
@@ -571,17 +573,17 @@ async def test_a_stop_lets_the_write_under_way_end(fleet: Fleet) -> None:
     one.bus.unavailable = False
     assert await asked == "x"
     await one.task
-    assert (await (await fleet.active("b")).read())[0] == ["x"]
+    assert (await (await fleet.start_active_instance("b")).read_frozen_scopes())[0] == ["x"]
 
 
 async def test_who_waits_when_the_turn_is_given_up_is_refused(fleet: Fleet) -> None:
-    one = await fleet.active("a")
+    one = await fleet.start_active_instance("a")
     one.bus.unavailable = True
-    first = asyncio.create_task(one.freeze("x"))
+    first = asyncio.create_task(one.freeze_scope("x"))
     await asyncio.sleep(2 * TICK)
-    second = asyncio.create_task(one.freeze("y"))
-    assert "outcome of the request is unknown" in str(await refusal(first))
-    assert str(await refusal(second)) == "this planner gave up its turn; ask again"
+    second = asyncio.create_task(one.freeze_scope("y"))
+    assert "outcome of the request is unknown" in str(await refusal_of(first))
+    assert str(await refusal_of(second)) == "this planner gave up its turn; ask again"
 
 
 # ── Errors ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -591,8 +593,8 @@ async def test_a_bad_request_is_refused_alone(fleet: Fleet) -> None:
     def bad(generation: Generation) -> tuple[list[Written], str]:
         raise RequestError("INVALID_ARGUMENT", "x: expected y")
 
-    one = await fleet.active("a")
-    refused, kept = await asyncio.gather(refusal(one.standby.ask_for_decision(bad)), one.freeze("x"))
+    one = await fleet.start_active_instance("a")
+    refused, kept = await asyncio.gather(refusal_of(one.standby.ask_for_decision(bad)), one.freeze_scope("x"))
     assert (str(refused), kept) == ("x: expected y", "x")
 
 
@@ -601,8 +603,8 @@ async def test_what_runs_beside_a_turn_ends_it_with_its_error(fleet: Fleet) -> N
         await asyncio.sleep(5)
         raise ZeroDivisionError
 
-    one = await fleet.active("a", beside)
-    await one.freeze("x")
+    one = await fleet.start_active_instance("a", beside)
+    await one.freeze_scope("x")
     with pytest.RaisesGroup(ZeroDivisionError):
         await one.task
     assert not one.standby.is_active
@@ -618,9 +620,9 @@ async def test_what_runs_beside_the_service_ends_it_between_two_writes() -> None
     one = Brakes(LocalBroker(), "a")
     one.task.cancel()
     running = asyncio.create_task(one.standby.run(one.stopping, beside))
-    await until(lambda: one.standby.is_active)
-    asked = asyncio.create_task(one.freeze("x"))
-    await until(lambda: one.steps)
+    await wait_until(lambda: one.standby.is_active)
+    asked = asyncio.create_task(one.freeze_scope("x"))
+    await wait_until(lambda: one.steps)
     failing.set()
     with pytest.raises(ZeroDivisionError):
         await running
@@ -649,7 +651,7 @@ async def test_what_returns_as_the_service_is_to_stop_is_no_error() -> None:
         await one.stopping.wait()
 
     running = asyncio.create_task(one.standby.run(one.stopping, beside))
-    await until(lambda: one.standby.is_active)
+    await wait_until(lambda: one.standby.is_active)
     one.stopping.set()
     await running
 
@@ -690,10 +692,10 @@ async def test_between_steps_that_write_nothing_and_leave_something_to_decide_ot
 
 
 async def test_a_group_is_bounded_and_a_batch_is_decided_whole(fleet: Fleet) -> None:
-    one = await fleet.active("a")
+    one = await fleet.start_active_instance("a")
     requests, batch = one.standby.requests, object()
     asked = [
-        requests.put_request(one.deciding(name), "freeze", batch if name in "bcd" else None)
+        requests.put_request(one.deciding_to_freeze(name), "freeze", batch if name in "bcd" else None)
         for name in ("a", "b", "c", "d", "e", "f")
     ]
     assert await asyncio.gather(*map(requests.wait_for_answer, asked)) == ["a", "b", "c", "d", "e", "f"]
@@ -701,9 +703,9 @@ async def test_a_group_is_bounded_and_a_batch_is_decided_whole(fleet: Fleet) -> 
 
 
 async def test_more_requests_than_may_wait_are_refused(fleet: Fleet) -> None:
-    one = await fleet.active("a")
-    asked = [asyncio.create_task(one.freeze(name)) for name in "abcd"]
-    refused = await refusal(asked.pop())
+    one = await fleet.start_active_instance("a")
+    asked = [asyncio.create_task(one.freeze_scope(name)) for name in "abcd"]
+    refused = await refusal_of(asked.pop())
     assert (refused.code, str(refused)) == ("RESOURCE_EXHAUSTED", "3 requests wait already; ask again")
     assert await asyncio.gather(*asked) == ["a", "b", "c"]
     one.standby.check_may_ask(3)
@@ -753,14 +755,14 @@ async def test_what_is_put_off_until_something_is_so_is_not_asked_before_and_hol
     queue.requeue_due_requests()
     step().send_answers()
     assert await queue.wait_for_answer(waiting) == 1
-    other = queue.put_request(lambda _generation: _put_off(), "sample")
+    other = queue.put_request(lambda _generation: _put_off_for_ever(), "sample")
     step()
     queue.refuse_all("it ends")
     with pytest.raises(RequestError, match="it ends"):
         await queue.wait_for_answer(other)
 
 
-def _put_off() -> tuple[list[Written], int]:
+def _put_off_for_ever() -> tuple[list[Written], int]:
     raise NotYet(lambda: False)
 
 
@@ -777,7 +779,7 @@ async def test_a_bug_in_a_decision_that_changes_nothing_by_itself_costs_its_requ
     for _ in range(2):  # Two at a time.
         queue.decide_next_group(lambda: Generation(1, 1), apply=state.append).send_answers()
     assert (await queue.wait_for_answer(waiting[0]), await queue.wait_for_answer(waiting[2])) == ("a", "b")
-    error = await refusal(queue.wait_for_answer(waiting[1]))
+    error = await refusal_of(queue.wait_for_answer(waiting[1]))
     assert (error.code, "OverflowError: too large" in str(error)) == ("INTERNAL", True)
     assert [[event.scope for event in events if isinstance(event, BrakeSet)] for events in state] == [["a"], ["b"]]
 
@@ -789,29 +791,29 @@ async def test_who_asks_for_what_no_record_holds_is_told_so_with_the_answers_of_
     decided = queue.decide_next_group(lambda: Generation(1, 1), apply=lambda events: None)
     assert (waiting.answer.done(), decided.events, decided.answer_count) == (False, [], 1)
     decided.send_answers()
-    assert (await refusal(queue.wait_for_answer(waiting))).code == "INTERNAL"
+    assert (await refusal_of(queue.wait_for_answer(waiting))).code == "INTERNAL"
 
 
 async def test_a_bug_that_may_have_left_half_in_the_state_ends_the_turn_and_the_log_is_read_again(
     fleet: Fleet,
 ) -> None:
-    one = await fleet.active("one")
-    assert await one.freeze("a") == "a"
+    one = await fleet.start_active_instance("one")
+    assert await one.freeze_scope("a") == "a"
 
     def bug(generation: Generation) -> tuple[list[Written], str]:
         one.scopes.append("half")
         raise KeyError("x")
 
     before, after = (
-        one.standby.requests.put_request(one.deciding("b"), "freeze"),
+        one.standby.requests.put_request(one.deciding_to_freeze("b"), "freeze"),
         one.standby.requests.put_request(bug, "freeze"),
     )
-    assert (await refusal(one.standby.requests.wait_for_answer(after))).code == "INTERNAL"
-    assert (await refusal(one.standby.requests.wait_for_answer(before))).code == "UNAVAILABLE"
-    await until(lambda: not one.standby.is_active)
-    await until(lambda: one.standby.is_active)
-    assert await one.freeze("c") == "c"
-    assert await one.read() == (["a", "c"], True)
+    assert (await refusal_of(one.standby.requests.wait_for_answer(after))).code == "INTERNAL"
+    assert (await refusal_of(one.standby.requests.wait_for_answer(before))).code == "UNAVAILABLE"
+    await wait_until(lambda: not one.standby.is_active)
+    await wait_until(lambda: one.standby.is_active)
+    assert await one.freeze_scope("c") == "c"
+    assert await one.read_frozen_scopes() == (["a", "c"], True)
 
 
 TOO_LARGE: dict[str, tuple[list[BrakeSet], tuple[str, ...]]] = {
@@ -839,7 +841,7 @@ async def test_what_no_record_can_hold_is_refused_by_itself_and_names_field_size
     waiting = queue.put_request(lambda generation: (events, "x"), "sample")
     decided = queue.decide_next_group(lambda: Generation(1, 1), apply=state.append)
     decided.send_answers()
-    error = await refusal(queue.wait_for_answer(waiting))
+    error = await refusal_of(queue.wait_for_answer(waiting))
     assert error.code == words[0]
     assert [word for word in words[1:] if word not in str(error)] == []
     assert (state, decided.events, decided.answers) == ([], [], [])
@@ -877,27 +879,27 @@ def test_whatever_a_group_is_of_each_request_gets_its_own_answer_and_the_rest_is
 
 
 async def test_where_deciding_has_changed_the_state_what_cannot_be_written_ends_the_turn(fleet: Fleet) -> None:
-    one = await fleet.active("one")
+    one = await fleet.start_active_instance("one")
 
     def too_large(generation: Generation) -> tuple[list[Written], str]:
         one.scopes.append("x")
         return [BrakeSet("x", "", "", 2**70)], "x"
 
     before, after = (
-        one.standby.requests.put_request(one.deciding("b"), "freeze"),
+        one.standby.requests.put_request(one.deciding_to_freeze("b"), "freeze"),
         one.standby.requests.put_request(too_large, "freeze"),
     )
-    error = await refusal(one.standby.requests.wait_for_answer(after))
+    error = await refusal_of(one.standby.requests.wait_for_answer(after))
     assert (error.code, "BrakeSet" in str(error)) == ("INTERNAL", True)
-    assert (await refusal(one.standby.requests.wait_for_answer(before))).code == "UNAVAILABLE"
-    await until(lambda: not one.standby.is_active)
-    await until(lambda: one.standby.is_active)
-    assert await one.freeze("c") == "c"
-    assert await one.read() == (["c"], True)
+    assert (await refusal_of(one.standby.requests.wait_for_answer(before))).code == "UNAVAILABLE"
+    await wait_until(lambda: not one.standby.is_active)
+    await wait_until(lambda: one.standby.is_active)
+    assert await one.freeze_scope("c") == "c"
+    assert await one.read_frozen_scopes() == (["c"], True)
 
 
 async def test_whose_caller_went_away_is_not_decided() -> None:
     queue = RequestQueue(replace(BOUNDS, request_seconds=1.0), "ask again")
     waiting = queue.put_request(lambda generation: ([BrakeSet("x", "", "", 0)], None), "sample")
-    assert str(await refusal(queue.wait_for_answer(waiting))) == "no answer from the log in time: ask again"
+    assert str(await refusal_of(queue.wait_for_answer(waiting))) == "no answer from the log in time: ask again"
     assert queue.decide_next_group(lambda: Generation(1, 1)).events == []

@@ -9,7 +9,7 @@ from spillway.bus import NoLog
 from spillway.kafka.topics import TopicSettings, TopicsState, configs_of, partition_count, wait_for_log_change
 
 SETTINGS = TopicSettings()
-COMPACTED = [topic for topic in TOPICS if topic.compacted]
+COMPACTED = [topic for topic in TOPICS if topic.is_compacted]
 
 
 @pytest.mark.parametrize("service", ["planner", "hpa", "descheduler"])

@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased
-from otlp_receiver import receiving
+from otlp_receiver import running_receiver
 
 from spillway import tracing
 from spillway.bus import Headers
@@ -19,7 +19,7 @@ REMOTE = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331
 NOT_SAMPLED = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"),)
 
 
-def names(exporter: InMemorySpanExporter) -> list[str]:
+def span_names(exporter: InMemorySpanExporter) -> list[str]:
     return [span.name for span in exporter.get_finished_spans()]
 
 
@@ -52,7 +52,7 @@ def test_on_the_context_goes_along_and_comes_from_elsewhere(spans: InMemorySpanE
             inner = tracing.current_trace_headers()
     assert [name for name, _ in made] == ["traceparent"]
     assert {value.split(b"-")[1] for _, value in (*made, *inner)} == {REMOTE[0][1].split(b"-")[1]}
-    assert names(spans) == ["decide", "write", "call"]
+    assert span_names(spans) == ["decide", "write", "call"]
 
 
 PARENT = REMOTE[0]
@@ -86,7 +86,7 @@ def test_only_a_beginning_begins(spans: InMemorySpanExporter) -> None:
         assert tracing.current_trace_headers() == ()
     assert tracing.record_decision("decide", (), tracing.clock_ns()) == ()
     assert tracing.record_decision("afterwards", None, tracing.clock_ns()) != ()
-    assert names(spans) == ["afterwards"]
+    assert span_names(spans) == ["afterwards"]
 
 
 @pytest.mark.parametrize("spans", [ALWAYS_OFF], indirect=True)
@@ -97,7 +97,7 @@ def test_what_is_not_sampled_carries_no_header_and_nothing_goes_on_with_it(spans
             with tracing.begin_or_continue_trace("another", tracing.CLIENT), tracing.continue_trace("write"):
                 assert tracing.current_trace_headers() == ()
     assert tracing.record_decision("decide", None, tracing.clock_ns()) == ()
-    assert names(spans) == []
+    assert span_names(spans) == []
 
 
 def test_an_error_is_named_by_its_kind_and_its_text_stays_out(spans: InMemorySpanExporter) -> None:
@@ -141,14 +141,15 @@ from spillway import tracing
 from spillway.bus import Headers
 from spillway.running.process import run
 async def main(process):
-    with tracing.begin_or_continue_trace("call", tracing.SERVER, tracing.rpc_attributes("/spillway.v1.Planner/Apply")) as span:
+    attributes = tracing.rpc_attributes("/spillway.v1.Planner/Apply")
+    with tracing.begin_or_continue_trace("call", tracing.SERVER, attributes) as span:
         tracing.record_decision("decide apply", tracing.current_trace_headers(), tracing.clock_ns())
         tracing.note_rpc_ended(span, "OK", failed=False)
 sys.exit(run("planner", main))
 """
 
 
-async def ended(**variables: str) -> int | None:
+async def exit_code_of_process(**variables: str) -> int | None:
     environment = {"PATH": os.environ["PATH"], "SPILLWAY_TRACE_RATIO": "1", "SPILLWAY_INSTANCE": "planner-1"}
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", BODY, env=environment | variables, stdout=asyncio.subprocess.DEVNULL
@@ -157,8 +158,8 @@ async def ended(**variables: str) -> int | None:
 
 
 async def test_a_real_process_sends_its_spans_before_it_ends() -> None:
-    with receiving() as receiver:
-        assert await ended(SPILLWAY_OTLP_ENDPOINT=f"127.0.0.1:{receiver.port}") == 0
+    with running_receiver() as receiver:
+        assert await exit_code_of_process(SPILLWAY_OTLP_ENDPOINT=f"127.0.0.1:{receiver.port}") == 0
     call = next(one for one in receiver.spans if one.name == "call")
     decision = next(one for one in receiver.spans if one.name == "decide apply")
     assert len(receiver.spans) == 2
@@ -173,4 +174,4 @@ async def test_a_real_process_sends_its_spans_before_it_ends() -> None:
 
 
 async def test_a_collector_that_is_not_there_keeps_no_process_from_ending() -> None:
-    assert await ended(SPILLWAY_OTLP_ENDPOINT="127.0.0.1:1") == 0
+    assert await exit_code_of_process(SPILLWAY_OTLP_ENDPOINT="127.0.0.1:1") == 0

@@ -52,26 +52,26 @@ st.register_type_strategy(float, st.floats(allow_nan=False))
 st.register_type_strategy(Generation, st.builds(Generation, st.integers(-1, 2**40), st.integers(0, 2**40)))
 
 
-def values(hint: Any) -> st.SearchStrategy[Any]:
+def values_of_type(hint: Any) -> st.SearchStrategy[Any]:
     """Values of a type, in which no list is longer than two: a workload holds lists of lists of lists."""
     if typing.get_origin(hint) is tuple:
         inner = typing.get_args(hint)
         if inner[-1] is Ellipsis:
-            return st.lists(st.deferred(lambda: values(inner[0])), max_size=2).map(tuple)
-        return st.tuples(*map(values, inner))
+            return st.lists(st.deferred(lambda: values_of_type(inner[0])), max_size=2).map(tuple)
+        return st.tuples(*map(values_of_type, inner))
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        return st.builds(hint, **{name: values(inner) for name, inner in typing.get_type_hints(hint).items()})
+        return st.builds(hint, **{name: values_of_type(inner) for name, inner in typing.get_type_hints(hint).items()})
     return st.from_type(hint)
 
 
 @pytest.mark.parametrize("kind", EVENT_TYPES, ids=lambda kind: kind.__name__)
 @given(data=st.data())
 def test_an_event_comes_back_as_it_was(kind: type, data: st.DataObject) -> None:
-    event = data.draw(values(kind))
+    event = data.draw(values_of_type(kind))
     assert decode_event(TOPIC_BY_EVENT[kind], event_type(event), encode_event(event)) == event
 
 
-def declared_with(policy: Policy) -> WorkloadDeclared:
+def workload_with_policy(policy: Policy) -> WorkloadDeclared:
     data = encode_event(WorkloadDeclared("default", "web", "Deployment", 1, 1, b"{}", 2, policy, (), (), (), False))
     found = decode_event(TOPIC_BY_EVENT[WorkloadDeclared], TYPE_PREFIX + "WorkloadDeclared", data)
     assert isinstance(found, WorkloadDeclared)
@@ -81,9 +81,9 @@ def declared_with(policy: Policy) -> WorkloadDeclared:
 def test_equal_policies_are_read_once_and_large_ones_each_time() -> None:
     small, other = Policy((), (), "Wait"), Policy((), (), "Refuse")
     large = Policy((), (ClusterLimit("x" * POLICY_BYTES_KEPT_MAX, 1, 2),), "Wait")
-    assert declared_with(small).policy is declared_with(small).policy
-    assert [declared_with(one).policy for one in (small, other, large)] == [small, other, large]
-    assert declared_with(large).policy is not declared_with(large).policy
+    assert workload_with_policy(small).policy is workload_with_policy(small).policy
+    assert [workload_with_policy(one).policy for one in (small, other, large)] == [small, other, large]
+    assert workload_with_policy(large).policy is not workload_with_policy(large).policy
 
 
 def test_every_event_type_has_a_topic() -> None:
@@ -102,7 +102,7 @@ LABELS = st.dictionaries(st.sampled_from(["a", "b", "zone", HOSTNAME_LABEL]), WO
 AMOUNTS = st.dictionaries(
     st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu"]), st.integers(0, 2**50), max_size=4
 )
-TERMS = st.deferred(lambda: st.lists(values(PodTerm), max_size=2).map(tuple))
+TERMS = st.deferred(lambda: st.lists(values_of_type(PodTerm), max_size=2).map(tuple))
 TABLES = st.builds(PodTable, WORDS, LABELS, TERMS, st.booleans())
 
 
@@ -125,7 +125,7 @@ def node_rows(draw: st.DrawFn) -> list[NodeRow]:
     ]
 
 
-def same(one: NodeColumns, other: NodeColumns) -> bool:
+def are_equal_columns(one: NodeColumns, other: NodeColumns) -> bool:
     pairs = [(getattr(one, field.name), getattr(other, field.name)) for field in dataclasses.fields(NodeColumns)]
     return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in pairs)
 
@@ -133,7 +133,7 @@ def same(one: NodeColumns, other: NodeColumns) -> bool:
 @given(node_rows())
 def test_columns_come_back_as_they_were(rows: list[NodeRow]) -> None:
     columns = columns_of(rows)
-    assert same(unpack_columns(pack_columns(columns)), columns)
+    assert are_equal_columns(unpack_columns(pack_columns(columns)), columns)
 
 
 @given(node_rows())
@@ -220,7 +220,7 @@ def test_a_small_record_cannot_ask_for_all_memory(says_its_size: bool) -> None:
         unpack_text(bomb)
 
 
-def entries(message: Any, field: str, count: int) -> bytes:
+def encoded_empty_entries(message: Any, field: str, count: int) -> bytes:
     """Empty ones, of two bytes each."""
     return bytes([message.DESCRIPTOR.fields_by_name[field].number << 3 | 2, 0]) * count
 
@@ -228,7 +228,7 @@ def entries(message: Any, field: str, count: int) -> bytes:
 @pytest.mark.parametrize("field", ["facts", "namespaces"])
 def test_more_entries_than_a_record_may_have_are_not_read(field: str) -> None:
     """Two bytes each, microseconds each of who makes values of them."""
-    record = entries(events_pb2.CapacityReported, field, RECORD_ENTRIES_MAX + 1)
+    record = encoded_empty_entries(events_pb2.CapacityReported, field, RECORD_ENTRIES_MAX + 1)
     expected = f"{field}: {RECORD_ENTRIES_MAX + 1} entries: expected at most {RECORD_ENTRIES_MAX}"
     with pytest.raises(UnreadableMessage, match=expected):
         decode_event(TOPIC_BY_EVENT[CapacityReported], TYPE_PREFIX + CapacityReported.__name__, record)
@@ -236,7 +236,9 @@ def test_more_entries_than_a_record_may_have_are_not_read(field: str) -> None:
 
 @pytest.mark.parametrize("field", ["label_sets", "names", "pod_tables"])
 def test_more_entries_than_a_block_may_have_are_not_read(field: str) -> None:
-    packed = zstandard.ZstdCompressor().compress(entries(events_pb2.NodeColumns, field, COLUMNS_ENTRIES_MAX + 1))
+    packed = zstandard.ZstdCompressor().compress(
+        encoded_empty_entries(events_pb2.NodeColumns, field, COLUMNS_ENTRIES_MAX + 1)
+    )
     with pytest.raises(UnreadableMessage, match=f"{field}: {COLUMNS_ENTRIES_MAX + 1} entries"):
         unpack_columns(packed)
 

@@ -22,14 +22,14 @@ from spillway.yaml_text import (
 MERGES = ("a0: &a0 {x: 1, y: 2}", *(f"a{n}: &a{n} {{<<: [*a{n - 1}, *a{n - 1}], k{n}: 1}}" for n in range(1, 40)))
 
 
-def merging(entries: int, mappings: int) -> str:
+def text_with_merges(entries: int, mappings: int) -> str:
     """One mapping of so many entries, that each of many others merges."""
     named = ", ".join(f"k{n}: {n}" for n in range(entries))
     return f"kind: A\nx: &a {{{named}}}\ny: [{', '.join(['{<<: *a}'] * mappings)}]\n"
 
 
 MERGED_OFTEN = {
-    "one mapping by many": merging(500, 300),
+    "one mapping by many": text_with_merges(500, 300),
     "a list of it by many": f"x: &a {{}}\ns: &s [{', '.join(['*a'] * 500)}]\ny: [{', '.join(['{<<: *s}'] * 300)}]",
     "one after the other, each of which had merged it": "a0: &a0 {"
     + ", ".join(f"k{n}: 1" for n in range(500))
@@ -71,7 +71,7 @@ def test_entries_that_are_merged_are_values_of_the_budget(text: str) -> None:
 
 def test_merges_of_all_documents_of_a_file_are_bounded_together() -> None:
     """As the command reads a file: 300,000 entries in each of two."""
-    one = merging(1_000, 300)
+    one = text_with_merges(1_000, 300)
     assert len(list(yaml.load_all(one, Loader=BoundedLoader))) == 1
     with pytest.raises(yaml.YAMLError, match="more than 500000 values"):
         list(yaml.load_all(f"{one}---\n{one}", Loader=BoundedLoader))
@@ -96,20 +96,20 @@ def test_merges_as_people_write_them_are_read() -> None:
     ]
 
 
-def repeating(named: str, times: int) -> str:
+def text_with_aliases(named: str, times: int) -> str:
     return f"kind: A\nx: &a {named}\ny: [{', '.join(['*a'] * times)}]\n"
 
 
 LONG = "x" * 4_000
 REPEATED = {
-    "a text": repeating(f"'{LONG}'", 300),
-    "a text of two bytes a character": repeating(f"'{'é' * 2_000}'", 300),
-    "a key": repeating(f"{{? {LONG} : 1}}", 300),
-    "numbers": repeating("9" * 100, 14_000),
+    "a text": text_with_aliases(f"'{LONG}'", 300),
+    "a text of two bytes a character": text_with_aliases(f"'{'é' * 2_000}'", 300),
+    "a key": text_with_aliases(f"{{? {LONG} : 1}}", 300),
+    "numbers": text_with_aliases("9" * 100, 14_000),
     "a text in pairs": f"kind: A\nx: &a '{LONG}'\ny: !!pairs [{', '.join(['k: *a'] * 300)}]\n",
     "a text in an ordered mapping": f"kind: A\nx: &a '{LONG}'\ny: !!omap [{', '.join(['k: *a'] * 300)}]\n",
-    "a key of a set": repeating(f"!!set {{{LONG}}}", 300),
-    "bytes": repeating(f"!!binary {'AAAA' * 1_400}", 300),
+    "a key of a set": text_with_aliases(f"!!set {{{LONG}}}", 300),
+    "bytes": text_with_aliases(f"!!binary {'AAAA' * 1_400}", 300),
     "a text that mappings merge": f"kind: A\nx: &a {{t: {LONG}}}\ny: [{', '.join(['{<<: *a}'] * 300)}]\n",
 }
 
@@ -140,21 +140,21 @@ def test_pairs_of_pairs_are_refused(tag: str) -> None:
 
 def test_what_aliases_repeat_in_all_manifests_of_a_request_is_bounded_together() -> None:
     """Each of them says 600 kB."""
-    budget, text = ValueBudget(100_000), repeating(f"'{LONG}'", 150)
+    budget, text = ValueBudget(100_000), text_with_aliases(f"'{LONG}'", 150)
     assert read_manifest_once(text, budget).json
     repeated = len("kindAxy") + 151 * len(LONG) - len(text)
     said = (
         f"{repeated} bytes that its aliases repeat: expected at most {REPEATED_BYTES_MAX} in all that is read together"
     )
     assert read_manifest_once(text, budget).trouble == said
-    assert read_manifest_once(repeating("'x'", 100), budget).json, "what is left is for others"
+    assert read_manifest_once(text_with_aliases("'x'", 100), budget).json, "what is left is for others"
 
 
 def test_up_to_a_manifests_bytes_what_is_written_and_repeated_is_read() -> None:
     plain = f"kind: A\nx: {'x' * (MANIFEST_BYTES_MAX - 11)}"
     assert read_object(read_manifest_once(plain, ValueBudget(10)), "m")["kind"] == "A"
     texts = MANIFEST_BYTES_MAX // len(LONG) - 1
-    assert len(read_object(read_manifest_once(repeating(LONG, texts), ValueBudget(10)), "m")["y"]) == texts
+    assert len(read_object(read_manifest_once(text_with_aliases(LONG, texts), ValueBudget(10)), "m")["y"]) == texts
 
 
 def test_a_date_is_text_as_kubernetes_reads_it() -> None:

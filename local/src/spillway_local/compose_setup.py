@@ -95,7 +95,7 @@ def write_files(folder: Path, bootstrap: str, fleet: Sequence[MemberPlan] = FLEE
     for name in (*REACH_MEMBERS, COMMAND):
         for member in fleet:
             file = Files(folder / name).credentials / f"{member.name}.kubeconfig"
-            write_kubeconfig(file, member.name, _access(member))
+            write_kubeconfig(file, member.name, _member_access(member))
 
 
 def _write_certificate_and_callers(files: Files, service: str, token: str) -> None:
@@ -120,13 +120,13 @@ def _config_text(token: str, bootstrap: str) -> str:
     )
 
 
-def _access(member: MemberPlan) -> MemberAccess:
+def _member_access(member: MemberPlan) -> MemberAccess:
     return MemberAccess(f"http://{member.name}:{MEMBER_PORT}", "", "")
 
 
 async def prepare_member(member: MemberPlan, wait_seconds: float) -> None:
     """Creates a member's nodes, once its API answers. Raises TimeoutError with its name."""
-    access, deadline = _access(member), time.monotonic() + wait_seconds
+    access, deadline = _member_access(member), time.monotonic() + wait_seconds
     while not await _is_api_ready(access):
         if time.monotonic() > deadline:
             raise TimeoutError(f"{member.name}: {access.server} did not answer within {wait_seconds:.0f} s")

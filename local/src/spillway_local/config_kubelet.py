@@ -17,7 +17,15 @@ from typing import Any
 from sim.core.kinds import Key
 from sim.core.pod_config import config_needed_by_pod, missing_config_by_container, waiting_pod
 from sim.core.pods import running_status
-from spillway.clusters.api import ClusterApi, ClusterApiSettings, ClusterUnreachable, Conflict, Kind, NotFound, connect
+from spillway.clusters.api import (
+    ClusterApi,
+    ClusterApiSettings,
+    ClusterUnreachable,
+    Conflict,
+    Kind,
+    NotFound,
+    make_cluster_api,
+)
 from spillway.clusters.credentials import load_endpoint
 from spillway.kubernetes.objects import NODES, PODS, AnyObject
 
@@ -55,7 +63,7 @@ async def update_waiting_pods(api: ClusterApi, stamp: str) -> None:
     pods = [
         pod for pod in pods if "deletionTimestamp" not in pod["metadata"] and any(config_needed_by_pod(pod["spec"]))
     ]
-    ours = await _fake_nodes(api) if pods else frozenset()
+    ours = await _fake_node_names(api) if pods else frozenset()
     for pod in pods:
         if pod["spec"]["nodeName"] in ours:
             with suppress(Conflict, NotFound):  # The pod has changed meanwhile; the next look sees its new state.
@@ -99,15 +107,15 @@ def _container_states(status: dict[str, Any]) -> list[tuple[str, Any]]:
     return [(one["name"], one["state"].get("waiting") or tuple(one["state"])) for one in told]
 
 
-async def _fake_nodes(api: ClusterApi) -> frozenset[str]:
+async def _fake_node_names(api: ClusterApi) -> frozenset[str]:
     name, value = _FAKE
     nodes = [one["metadata"] for one in await api.list(NODES)]
     return frozenset(one["name"] for one in nodes if (one.get("annotations") or {}).get(name) == value)
 
 
-async def _run(kubeconfig: Path) -> None:
+async def _update_pods_forever(kubeconfig: Path) -> None:
     read = partial(load_endpoint, kubeconfig.parent, kubeconfig.stem)
-    api = connect(read, kubeconfig.stem, ClusterApiSettings(field_manager="kubelet"))
+    api = make_cluster_api(read, kubeconfig.stem, ClusterApiSettings(field_manager="kubelet"))
     try:
         while True:
             with suppress(ClusterUnreachable):  # Tests kill and freeze the API server.
@@ -119,4 +127,4 @@ async def _run(kubeconfig: Path) -> None:
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt):
-        asyncio.run(_run(Path(sys.argv[1])))
+        asyncio.run(_update_pods_forever(Path(sys.argv[1])))

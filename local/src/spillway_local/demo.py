@@ -38,7 +38,7 @@ class StackMembers:
 
     def member_api(self, name: str) -> ClusterApi:
         if name not in self.apis:
-            self.apis[name] = self.stack.connect(name)
+            self.apis[name] = self.stack.connect_to_member(name)
         return self.apis[name]
 
     async def silence_member(self, name: str) -> None:
@@ -63,7 +63,7 @@ def run_demo(bus: Literal["kafka", "memory"], members: Literal["sim", "kube"], f
         say("BUS=memory: services, log and simulated members in this one process; no Java, Maven or Redis")
         return asyncio.run(_run_story_in_memory(say))
     stack = Stack(story_options(folder, members), say)
-    stack.wipe()  # A story begins with an empty log; downloads and ports are kept.
+    stack.stop_and_delete_data()  # A story begins with an empty log; downloads and ports are kept.
     try:
         addresses = stack.start()
         say(f"the platform is up after {time.monotonic() - started:.0f} s; planners at {', '.join(addresses.planners)}")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from spillway_local.kube_binary import find_go
-from spillway_local.tools import built_once, cache_folder, print_message, run_tool
+from spillway_local.tools import build_once, cache_folder, print_message, run_tool
 
 HELM_VERSION: Final = "v3.22.0"
 HELM_PACKAGE: Final = "helm.sh/helm/v3/cmd/helm"
@@ -17,10 +17,10 @@ def helm_path() -> Path:
 
 
 def ensure_helm() -> Path:
-    return built_once(helm_path(), _build)
+    return build_once(helm_path(), _build_helm)
 
 
-def _build(program: Path) -> None:
+def _build_helm(program: Path) -> None:
     started = time.monotonic()
     print_message(f"building {program}: once, some minutes")
     install = (str(find_go()), "install", "-trimpath", "-ldflags", "-s -w", f"{HELM_PACKAGE}@{HELM_VERSION}")

@@ -88,7 +88,7 @@ def pull_image_digest(image: str, run: Run) -> str:
     raise NoDigest(f"{image}: the engine knows {known}: expected {repository}@sha256:…")
 
 
-def _docker(*arguments: str) -> str:
+def _run_docker(*arguments: str) -> str:
     return run_tool(("docker", *arguments), Path("/"))
 
 
@@ -106,7 +106,7 @@ def main() -> None:
         if not asked.check:
             file.write_text(
                 pins_file_text(
-                    {variable: Pin(image, pull_image_digest(image, _docker)) for variable, image in named.items()}
+                    {variable: Pin(image, pull_image_digest(image, _run_docker)) for variable, image in named.items()}
                 )
             )
     except (NoDigest, ToolFailed, FileNotFoundError) as error:

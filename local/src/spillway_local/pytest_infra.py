@@ -90,7 +90,7 @@ def kube_binary() -> Path:
 def kube_members(kube_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """Yields the kubeconfigs of two real members with three nodes each, by name."""
     folder = tmp_path_factory.mktemp("members")
-    specs = tuple(MemberSpec(name, (_nodes_of(name),)) for name in _MEMBER_NAMES)
+    specs = tuple(MemberSpec(name, (_three_nodes_of(name),)) for name in _MEMBER_NAMES)
     members = KubeMembers(folder, folder / "credentials", specs, session_ports(folder, _MEMBER_NAMES), kube_binary)
     with running_stages(members.prepare_stages(), folder / "logs"):
         yield {member.name: member.kubeconfig for member in members.members()}
@@ -114,7 +114,7 @@ def _parts_choice() -> str:
     return os.environ.get(CHOICE_VARIABLE, AUTO)
 
 
-def _nodes_of(member_name: str) -> MemberNodes:
+def _three_nodes_of(member_name: str) -> MemberNodes:
     return MemberNodes(
         count=3,
         name_prefix=f"{member_name}-node",

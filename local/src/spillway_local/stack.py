@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from sim.settings import ProgramSpec
 from spillway.bus import OtherFleet
-from spillway.clusters.api import ClusterApi, ClusterApiSettings, connect
+from spillway.clusters.api import ClusterApi, ClusterApiSettings, make_cluster_api
 from spillway.clusters.credentials import load_endpoint
 from spillway.kafka.access import KafkaAccess
 from spillway.kafka.topics import TopicSettings, ensure_topics
@@ -142,7 +142,7 @@ class Stack:
 
     def _start_stages(self, fleet: str | None) -> Addresses:
         """Starts all stages. fleet: the fleet that the log must belong to, as in create_topics."""
-        brokers, redis = self.brokers(), self._redis()
+        brokers, redis = self.brokers(), self._redis_server()
         for broker in brokers:
             broker.prepare()
         self._say("starting Kafka, Redis, members and services")
@@ -158,10 +158,10 @@ class Stack:
                 *self._member_stages(),
                 Stage(
                     "services",
-                    self._services(redis),
-                    self._services_ready,
+                    self._service_programs(redis),
+                    self._are_services_ready,
                     SERVICE_READY_SECONDS,
-                    waits_for=self._services_waited_for,
+                    waits_for=self._services_not_ready,
                 ),
             ]
         )
@@ -179,7 +179,7 @@ class Stack:
     def status(self) -> list[ProgramStatus]:
         return self.supervision.status()
 
-    def wipe(self) -> None:
+    def stop_and_delete_data(self) -> None:
         """Stops everything and deletes its data, but keeps the downloads."""
         self.stop()
         for name in ("kafka", "redis", "members"):
@@ -195,7 +195,7 @@ class Stack:
             hpas=hpas,
             deschedulers=deschedulers,
             kafka=self.brokers()[0].bootstrap_servers,
-            redis=self._redis().url,
+            redis=self._redis_server().url,
             credentials=self.credentials,
             members=self.options.members,
             fleet=self._known_fleet() or "",
@@ -203,8 +203,8 @@ class Stack:
 
     # ── Members, as the story asks for them ─────────────────────────────────────────────────────────────────────
 
-    def connect(self, name: str) -> ClusterApi:
-        return connect(partial(load_endpoint, self.credentials, name), name, ClusterApiSettings())
+    def connect_to_member(self, name: str) -> ClusterApi:
+        return make_cluster_api(partial(load_endpoint, self.credentials, name), name, ClusterApiSettings())
 
     def pids(self, *programs: str) -> list[int]:
         """Returns the process ids of running programs, by the names that `spillway status` shows."""
@@ -244,8 +244,8 @@ class Stack:
             folder, tuple(self._ports.assign_port(name, KAFKA_PORT, count=PORTS_PER_NODE) for name in names)
         )
 
-    def _redis(self) -> RedisServer:
-        return RedisServer(self.folder / "redis", self._port("redis", REDIS_PORT))
+    def _redis_server(self) -> RedisServer:
+        return RedisServer(self.folder / "redis", self._assigned_port("redis", REDIS_PORT))
 
     def create_topics(self, of_fleet: str | None = None) -> None:
         """Creates the topics. of_fleet: the fleet formed on this log before; empty: none was; None: any.
@@ -294,7 +294,7 @@ class Stack:
             members = KubeMembers(folder, self.credentials, specs, self._ports, binary)
             members.prepare()
             return members.prepare_stages()
-        ports = {spec.name: self._port(f"member-{spec.name}", SIM_PORT) for spec in specs}
+        ports = {spec.name: self._assigned_port(f"member-{spec.name}", SIM_PORT) for spec in specs}
         extra = ("--usage-percent", str(SIM_USAGE_PERCENT), *self._pod_program_arguments(folder))
         programs = tuple(sim_member_program(spec, ports[spec.name], folder, self.credentials, extra) for spec in specs)
         kafka = {"SPILLWAY_KAFKA_BOOTSTRAP": self.brokers()[0].bootstrap_servers} if self.options.pod_programs else {}
@@ -312,26 +312,29 @@ class Stack:
         file.write_text(json.dumps({name: asdict(spec) for name, spec in self.options.pod_programs.items()}))
         return ("--pod-programs", str(file))
 
-    def _services(self, redis: RedisServer) -> tuple[Program, ...]:
+    def _service_programs(self, redis: RedisServer) -> tuple[Program, ...]:
         shared = {
             "SPILLWAY_KAFKA_BOOTSTRAP": self.brokers()[0].bootstrap_servers,
             "PYTHONUNBUFFERED": "1",
             **dict(self.options.environment),
         }
         return tuple(
-            self._service(service, number, shared | self._instance_environment(service, number, redis))
+            self._service_program(service, number, shared | self._instance_environment(service, number, redis))
             for service in SERVICES
             for number in self._instance_numbers()
         )
 
-    def _service(self, service: str, number: int, environment: Mapping[str, str]) -> Program:
+    def _service_program(self, service: str, number: int, environment: Mapping[str, str]) -> Program:
         command = (sys.executable, "-m", service.replace("-", "_"))
         ports = tuple(int(environment[name]) for name in PORT_VARIABLES if name in environment)
         return Program(f"{service}-{number}", command, self.folder, environment, ports)
 
     def _instance_environment(self, service: str, number: int, redis: RedisServer) -> dict[str, str]:
         name = f"{service}-{number}"
-        own = {"SPILLWAY_INSTANCE": name, "SPILLWAY_HEALTH_PORT": str(self._port(f"{name}-health", SERVICE_PORT))}
+        own = {
+            "SPILLWAY_INSTANCE": name,
+            "SPILLWAY_HEALTH_PORT": str(self._assigned_port(f"{name}-health", SERVICE_PORT)),
+        }
         if service in RPC_PORT_BY_SERVICE:
             own["SPILLWAY_RPC_PORT"] = str(self._rpc_port(service, number))
         if service == "planner":
@@ -349,7 +352,9 @@ class Stack:
         """Returns the settings of a bridge's kubelet API. Every member may be a pool, so each one gets its own port."""
         certificate, key = self.folder / "kubelet" / "kubelet.crt", self.folder / "kubelet" / "kubelet.key"
         ensure_certificate(certificate, key, "spillway-local-kubelet")
-        ports = {one.name: self._port(f"{name}-kubelet-{one.name}", KUBELET_PORT) for one in self.options.fleet}
+        ports = {
+            one.name: self._assigned_port(f"{name}-kubelet-{one.name}", KUBELET_PORT) for one in self.options.fleet
+        }
         chosen = {
             "PORTS": ",".join(f"{pool}={port}" for pool, port in ports.items()),
             "CERTIFICATE": certificate,
@@ -369,13 +374,13 @@ class Stack:
     def _instance_numbers(self) -> range:
         return range(1, self.options.instances + 1)
 
-    def _services_ready(self) -> bool:
+    def _are_services_ready(self) -> bool:
         names = (f"{service}-{n}" for service in SERVICES for n in self._instance_numbers())
         return all(self._read_health_page(name, "readyz") for name in names) and all(
             self._is_active(service) for service in STANDBY_SERVICES if self._instance_numbers()
         )
 
-    def _services_waited_for(self) -> list[str]:
+    def _services_not_ready(self) -> list[str]:
         names = [f"{service}-{n}" for service in SERVICES for n in self._instance_numbers()]
         silent = [name for name in names if not self._read_health_page(name, "readyz")]
         return silent or [f"an active {service}" for service in STANDBY_SERVICES if not self._is_active(service)]
@@ -389,7 +394,7 @@ class Stack:
 
     def _read_health_page(self, name: str, page: str) -> str:
         """Returns a page of a service's health server; empty if it does not answer with 200."""
-        url = f"http://127.0.0.1:{self._port(f'{name}-health', SERVICE_PORT)}/{page}"
+        url = f"http://127.0.0.1:{self._assigned_port(f'{name}-health', SERVICE_PORT)}/{page}"
         try:
             with urllib.request.urlopen(url, timeout=2) as answer:
                 return str(answer.read().decode())
@@ -397,9 +402,9 @@ class Stack:
             return ""
 
     def _rpc_port(self, service: str, number: int) -> int:
-        return self._port(f"{service}-{number}-rpc", RPC_PORT_BY_SERVICE[service] + self.options.rpc_offset)
+        return self._assigned_port(f"{service}-{number}-rpc", RPC_PORT_BY_SERVICE[service] + self.options.rpc_offset)
 
-    def _port(self, name: str, base: int) -> int:
+    def _assigned_port(self, name: str, base: int) -> int:
         return self._ports.assign_port(name, base)
 
     def _write_addresses(self, addresses: Addresses) -> None:
@@ -412,7 +417,7 @@ class Stack:
             "fleet": addresses.fleet,
             "redis": addresses.redis,
             "health": [
-                f"{name}=127.0.0.1:{self._port(f'{name}-health', SERVICE_PORT)}"
+                f"{name}=127.0.0.1:{self._assigned_port(f'{name}-health', SERVICE_PORT)}"
                 for name in (f"{service}-{number}" for service in SERVICES for number in self._instance_numbers())
             ],
             "members": addresses.members,

@@ -73,20 +73,20 @@ class Story:
 
     async def run_story(self) -> list[str]:
         await self._join_clusters()
-        await self._lend_what_idles()
+        await self._lend_idle_nodes()
         await self._start_small_workload()
-        await self._overflow()
+        await self._overflow_to_cloud()
         await self._scale_down_workload()
-        await self._work_off_a_backlog()
+        await self._scale_worker_by_backlog()
         await self._refuse_giant_workload()
-        await self._survive_silence()
+        await self._survive_silent_cluster()
         return self.checks
 
     async def _join_clusters(self) -> None:
         self.say("Three clusters join: own-1 and own-2 with nodes of different sizes, one pool tainted, and cloud-1.")
         for member in FLEET:
             await self.planner.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
-        await self._wait_until("every cluster reports its capacity", self._all_ready)
+        await self._wait_until("every cluster reports its capacity", self._are_all_clusters_ready)
         await self._wait_until("nothing that ran before is counted any more", self._has_whole_room)
         expected = _planned_room_by_cluster()
         reply = await self.planner.capacity(CapacityRequest((deployment(self.service, NAMESPACE, 1),)))
@@ -105,7 +105,7 @@ class Story:
         reply = await self.planner.capacity(CapacityRequest((deployment(self.service, NAMESPACE, 1),)))
         return {entry.cluster: entry.certain for entry in reply.clusters}
 
-    async def _lend_what_idles(self) -> None:
+    async def _lend_idle_nodes(self) -> None:
         chapter = LendingChapter(
             self.lending, self.members.member_api, self._wait_until, self.say, f"{self.service}-lent", NAMESPACE
         )
@@ -119,7 +119,7 @@ class Story:
         counts = await self._wait_for_running_pods(60)
         self._check_fact(f"60 replicas run in own clusters only: {counts}", counts["cloud-1"] == 0)
 
-    async def _overflow(self) -> None:
+    async def _overflow_to_cloud(self) -> None:
         self.say("Scaled to 400: own clusters fill up exactly, the rest overflows to the cloud.")
         reply = await self.planner.scale(ScaleRequest(NAMESPACE, self.service, 400, "story-400"))
         self._tell_placement(reply)
@@ -136,7 +136,7 @@ class Story:
         counts = await self._wait_for_running_pods(80)
         self._check_fact(f"the cloud is empty, 80 replicas run in own clusters: {counts}", counts["cloud-1"] == 0)
 
-    async def _work_off_a_backlog(self) -> None:
+    async def _scale_worker_by_backlog(self) -> None:
         worker = f"{self.service}-worker"
         self.say(f"{worker} has no replica, and a KEDA ScaledObject: one for each 10 records that wait in a topic.")
         await self.planner.apply(ApplyRequest((deployment(worker, NAMESPACE, 0),)))
@@ -187,11 +187,11 @@ class Story:
             return
         raise StoryFailed("a replica of 900 cores was not refused")
 
-    async def _survive_silence(self) -> None:
+    async def _survive_silent_cluster(self) -> None:
         self.say("own-2 goes silent: the others go on, nothing new is placed there, nothing there is deleted.")
         await self.members.silence_member("own-2")
         try:
-            await self._wait_until("what is known of own-2 is too old to place on", self._own_2_takes_nothing())
+            await self._wait_until("what is known of own-2 is too old to place on", self._check_that_own_2_is_closed())
             reply = await self.planner.apply(ApplyRequest((deployment(self.late, NAMESPACE, 20),), "story-late"))
             self._tell_placement(reply)
             placed = {part.cluster: part.replicas for part in reply.parts}
@@ -202,24 +202,24 @@ class Story:
             self._check_fact(f"they run: {counts}", sum(counts.values()) == 20)
         finally:
             await self.members.wake_member("own-2")
-        await self._wait_until("own-2 reports again", self._all_ready)
+        await self._wait_until("own-2 reports again", self._are_all_clusters_ready)
         counts = await self._wait_for_running_pods(80)
         self._check_fact(f"nothing was lost there: {counts}", sum(counts.values()) == 80)
 
     # ── Observing ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _all_ready(self) -> bool:
+    async def _are_all_clusters_ready(self) -> bool:
         clusters = (await self.planner.list_clusters(ListClustersRequest())).clusters
         return len(clusters) >= len(FLEET) and all(cluster.state == "Ready" for cluster in clusters)
 
-    def _own_2_takes_nothing(self) -> Callable[[], Awaitable[bool]]:
+    def _check_that_own_2_is_closed(self) -> Callable[[], Awaitable[bool]]:
         """Returns a check that is True once own-2 has been too old for CLOSED_FOR_MS.
 
         A gap in its stream closes own-2 for a shorter time.
         """
         closed_at_ms: list[int] = []
 
-        async def closed_for_long() -> bool:
+        async def is_closed_for_long() -> bool:
             takes = (await self._room_by_cluster()).get("own-2", 0)
             clusters = (await self.planner.list_clusters(ListClustersRequest())).clusters
             old = [one for one in clusters if one.cluster == "own-2" and one.state in ("Stale", "Unreachable")]
@@ -229,7 +229,7 @@ class Story:
             closed_at_ms.append(old[0].age_ms)
             return old[0].age_ms >= closed_at_ms[0] + CLOSED_FOR_MS
 
-        return closed_for_long
+        return is_closed_for_long
 
     async def _wait_for_running_pods(
         self, total: int, service: str = "", names: set[str] | None = None
@@ -239,12 +239,12 @@ class Story:
         names = names or {member.name for member in FLEET}
         counts: dict[str, int] = {}
 
-        async def settled() -> bool:
+        async def has_exactly_total() -> bool:
             running, others = await self._count_running_pods(service, names)
             counts.update(running)
             return sum(running.values()) == total and others == 0
 
-        await self._wait_until(f"{total} replicas of {service} run", settled, lambda: str(counts))
+        await self._wait_until(f"{total} replicas of {service} run", has_exactly_total, lambda: str(counts))
         return dict(sorted(counts.items()))
 
     async def _count_running_pods(self, service: str, names: set[str]) -> tuple[dict[str, int], int]:

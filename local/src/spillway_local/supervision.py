@@ -221,7 +221,9 @@ class Supervision:
     def _started_processes(self) -> list[psutil.Process]:
         """Returns the processes that a daemon of this folder has started; their environment has its address."""
         mine = f"unix://{self.socket_path}"
-        return [one for one in psutil.process_iter() if _environment(one).get("SUPERVISOR_SERVER_URL") == mine]
+        return [
+            one for one in psutil.process_iter() if _environment_of_process(one).get("SUPERVISOR_SERVER_URL") == mine
+        ]
 
     def _apply_programs(self, wanted: Sequence[tuple[Program, int]]) -> None:
         for program, priority in wanted:
@@ -249,7 +251,7 @@ class Supervision:
     def _stop_programs(self, names: Sequence[str]) -> None:
         """Stops programs: all get the signal first, then it waits. A program that is just restarting gets it again."""
 
-        def all_ended() -> bool:
+        def are_all_ended() -> bool:
             states = {status.name: status.state for status in self.status()}
             running = [name for name in names if states.get(name, "STOPPED") not in _ENDED_FOR_GOOD]
             for name in running:
@@ -258,7 +260,7 @@ class Supervision:
                         self._call_daemon("stopProcess", name, False)
             return not running
 
-        wait_until(all_ended, STOP_WAIT_SECONDS + 5.0, f"the end of {', '.join(names)}")
+        wait_until(are_all_ended, STOP_WAIT_SECONDS + 5.0, f"the end of {', '.join(names)}")
 
     def _wait_ready(self, stage: Stage) -> None:
         program_by_name = {program.name: program for program in stage.programs}
@@ -335,7 +337,7 @@ class Supervision:
             transport.close()
 
 
-def _environment(process: psutil.Process) -> dict[str, str]:
+def _environment_of_process(process: psutil.Process) -> dict[str, str]:
     try:
         return dict(process.environ())
     except psutil.Error:
@@ -351,7 +353,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def daemon_config(folder: Path, socket: Path) -> str:
-    return _ini(
+    return _ini_text(
         {
             "unix_http_server": {"file": socket, "chmod": "0700"},
             "supervisord": {
@@ -395,7 +397,7 @@ def program_config(name: str, script: Path, text: str, log: Path, priority: int)
         "stdout_logfile_maxbytes": _LOG_BYTES,
         "stdout_logfile_backups": _OLD_LOGS,
     }
-    return _ini({f"program:{name}": settings})
+    return _ini_text({f"program:{name}": settings})
 
 
 def program_script(program: Program, folder: Path) -> str:
@@ -429,7 +431,7 @@ fi
 rm -f {said}"""
 
 
-def _ini(sections: dict[str, dict[str, object]]) -> str:
+def _ini_text(sections: dict[str, dict[str, object]]) -> str:
     lines: list[str] = []
     for section, settings in sections.items():
         lines.append(f"[{section}]")

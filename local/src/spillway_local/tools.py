@@ -62,7 +62,7 @@ def exclusive_lock(lock_file: Path) -> Iterator[None]:
         yield
 
 
-def built_once(program: Path, build: Callable[[Path], None]) -> Path:
+def build_once(program: Path, build: Callable[[Path], None]) -> Path:
     """Returns the program, and builds it first if needed. Of several processes one builds and the others wait."""
     if program.is_file():
         return program

@@ -19,29 +19,29 @@ NOW_MS = 1_700_000_000_000
 RULE = LendingRule("all", (), "idle", 100, 0, 600, 0.0)
 
 
-def shape(cpu: int = 1000, **more: Any) -> Shape:
+def shape_of_cpu(cpu: int = 1000, **more: Any) -> Shape:
     return Shape("default", (("cpu", cpu), ("pods", 1)), **more)
 
 
-def owned(name: str, cpu: int = 4000, used: int = 0, **labels: str) -> NodeRow:
+def owned_node_row(name: str, cpu: int = 4000, used: int = 0, **labels: str) -> NodeRow:
     allocatable = {"cpu": cpu, "memory": 64 * GI, "pods": 110}
-    return NodeRow(name, allocatable, {"cpu": used} if used else {}, labels=_labels(name, labels))
+    return NodeRow(name, allocatable, {"cpu": used} if used else {}, labels=_labels_of_row(name, labels))
 
 
-def lent(name: str, cpu: int = 4000, used: int = 0, **labels: str) -> NodeRow:
+def lent_node_row(name: str, cpu: int = 4000, used: int = 0, **labels: str) -> NodeRow:
     """used: by the owner's daemons; what the pool's pods hold no row of a lent node says."""
-    row = owned(name, cpu, used, **labels, **{LENDING: "lent"})
+    row = owned_node_row(name, cpu, used, **labels, **{LENDING: "lent"})
     table = PodTable("spillway-lent-batch", (("app", "train"),))
     return NodeRow(
         row.name, row.allocatable, row.requested, row.labels, (LENT_TAINT,), NODE_LENT, pods=((table, 1),)
     )  # fmt: skip
 
 
-def _labels(name: str, labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+def _labels_of_row(name: str, labels: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted({"kubernetes.io/hostname": name, **labels}.items()))
 
 
-def pod(cpu: int = 1000, **more: Any) -> LentPod:
+def lent_pod(cpu: int = 1000, **more: Any) -> LentPod:
     return LentPod(
         namespace="batch",
         name=more.get("name", "p"),
@@ -55,7 +55,7 @@ def pod(cpu: int = 1000, **more: Any) -> LentPod:
     )
 
 
-def loan(node: str, *pods: LentPod, cluster: str = OWN, sequence: int = 1, **more: Any) -> NodeLent:
+def node_lent(node: str, *pods: LentPod, cluster: str = OWN, sequence: int = 1, **more: Any) -> NodeLent:
     return NodeLent(
         cluster=cluster,
         node=node,
@@ -76,7 +76,7 @@ def loan(node: str, *pods: LentPod, cluster: str = OWN, sequence: int = 1, **mor
     )
 
 
-def declared(**more: Any) -> LendingDeclared:
+def lending_declared(**more: Any) -> LendingDeclared:
     return LendingDeclared(
         cluster=OWN,
         generation=more.pop("generation", Generation(3, 1)),
@@ -93,35 +93,37 @@ def declared(**more: Any) -> LendingDeclared:
     )
 
 
-def waits(group: str, pods: int, of: Shape | None, workload: str = "", sequence: int = 1) -> PodsUnschedulable:
+def pods_unschedulable(
+    group: str, pods: int, of: Shape | None, workload: str = "", sequence: int = 1
+) -> PodsUnschedulable:
     return PodsUnschedulable(OWN, group, 7, sequence, workload, pods, "0/9 nodes", of)
 
 
-def joined(cluster: str) -> ClusterJoined:
+def cluster_joined(cluster: str) -> ClusterJoined:
     return ClusterJoined(cluster, cluster, "", "own", "", "", (), ())
 
 
-def reported(cluster: str = OWN, epoch: int = 7, sequence: int = 0, columns: bytes = b"") -> CapacityReported:
+def capacity_reported(cluster: str = OWN, epoch: int = 7, sequence: int = 0, columns: bytes = b"") -> CapacityReported:
     return CapacityReported(cluster, epoch, 0, 1, sequence, 0, columns, ())
 
 
-def known(rows: Iterable[NodeRow], *events: Event, rules: LendingRules | None = None) -> DeschedulerState:
+def state_with_nodes(rows: Iterable[NodeRow], *events: Event, rules: LendingRules | None = None) -> DeschedulerState:
     """A state in which own-1 has these nodes, each that is lent as a loan without pods, unless events say otherwise."""
     state = DeschedulerState(rules or LendingRules())
     there = list(rows)
     for cluster in (OWN, POOL):
-        state.apply_event(joined(cluster))
-    state.apply_event(reported(), columns=columns_of(there))
+        state.apply_event(cluster_joined(cluster))
+    state.apply_event(capacity_reported(), columns=columns_of(there))
     for row in there:
         if row.state != NODE_OWNED:
-            state.apply_event(loan(row.name))
+            state.apply_event(node_lent(row.name))
     for event in events:
         state.apply_event(event)
     return state
 
 
-def now_holds(state: DeschedulerState, sequence: int, *rows: NodeRow) -> None:
-    state.apply_event(reported(sequence=sequence), columns=columns_of(rows))
+def replace_nodes(state: DeschedulerState, sequence: int, *rows: NodeRow) -> None:
+    state.apply_event(capacity_reported(sequence=sequence), columns=columns_of(rows))
 
 
 class Generations:
@@ -135,7 +137,7 @@ class Generations:
         return Generation(self._epoch, self._sequence)
 
 
-def take_steps(state: DeschedulerState, generations: Generations, now_ms: int) -> list[recalling.Written]:
+def decide_and_apply_steps(state: DeschedulerState, generations: Generations, now_ms: int) -> list[recalling.Written]:
     """Decides what is due of the clusters that changed, and applies it step by step. Returns the events."""
     taken: list[recalling.Written] = []
     for _, events in recalling.decide_dirty_clusters(state, generations, now_ms):

@@ -68,10 +68,10 @@ class OddKafka:
     asked_at_once: int = 0
 
     @property
-    def bootstrap(self) -> tuple[str, ...]:
+    def bootstrap_servers(self) -> tuple[str, ...]:
         return tuple(f"127.0.0.1:{node.port}" for node in self.nodes)
 
-    async def serve(self, node: Node, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_connection(self, node: Node, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         node.opened += 1
         me = node.opened
         self.open_now += 1
@@ -81,25 +81,25 @@ class OddKafka:
                 request = await reader.readexactly(size)
                 key, _, correlation = HEAD.unpack_from(request)
                 if key == OFFSETS:
-                    await self._slow_end()
+                    await self._delay_end_offsets()
                 if me > node.silent_to:
-                    body = self._answer(key, request)
+                    body = self._encode_answer(key, request)
                     writer.write(struct.pack(">ii", len(body) + 4, correlation) + body)
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
         finally:
             self.open_now -= 1
 
-    async def _slow_end(self) -> None:
+    async def _delay_end_offsets(self) -> None:
         self.asked_now += 1
         self.asked_at_once = max(self.asked_at_once, self.asked_now)
         await asyncio.sleep(self.slow_seconds)
         self.asked_now -= 1
 
-    def _led_by(self, node: Node, partition: int) -> int:
+    def _leader_of_partition(self, node: Node, partition: int) -> int:
         return FIRST_MORE + partition % self.more_brokers if self.more_brokers else node.number
 
-    def _answer(self, key: int, request: bytes) -> bytes:
+    def _encode_answer(self, key: int, request: bytes) -> bytes:
         first = self.nodes[0]
         if key == VERSIONS:
             return ApiVersionResponse_v0(0, [(of, *spoken) for of, spoken in self.spoken.items()]).encode()
@@ -107,9 +107,14 @@ class OddKafka:
             brokers = [(node.number, "127.0.0.1", self.port_said or node.port, None) for node in self.nodes]
             more = range(FIRST_MORE, FIRST_MORE + self.more_brokers)
             brokers += [(number, "127.0.0.1", first.port, None) for number in more]
-            asked = [node for node in self.nodes if _topic(node).encode() in request]
+            asked = [node for node in self.nodes if _topic_of_node(node).encode() in request]
             topics = [
-                (0, _topic(node), False, [(0, at, self._led_by(node, at), [], []) for at in range(self.partitions)])
+                (
+                    0,
+                    _topic_of_node(node),
+                    False,
+                    [(0, at, self._leader_of_partition(node, at), [], []) for at in range(self.partitions)],
+                )
                 for node in asked
             ]
             return MetadataResponse_v4(0, brokers, "c", first.number, topics).encode()
@@ -117,29 +122,29 @@ class OddKafka:
             return FindCoordinatorResponse_v0(0, first.number, "127.0.0.1", first.port).encode()
         if key == GROUP_OFFSETS:
             committed = [(at, COMMITTED, "", 0) for at in range(self.offsets)]
-            return OffsetFetchResponse_v2([(_topic(node), committed) for node in self.nodes], 0).encode()
+            return OffsetFetchResponse_v2([(_topic_of_node(node), committed) for node in self.nodes], 0).encode()
         if key == OFFSETS:
             ends = [(at, self.end_error, -1, LATEST) for at in range(max(self.ends, self.partitions))]
-            return OffsetResponse_v1([(_topic(node), ends) for node in self.nodes]).encode()
+            return OffsetResponse_v1([(_topic_of_node(node), ends) for node in self.nodes]).encode()
         assert key == FETCH
         batches = [(0, 0, LATEST, LATEST, [], self.batch)]
-        return FetchResponse_v4(0, [(_topic(node), batches) for node in self.nodes]).encode()
+        return FetchResponse_v4(0, [(_topic_of_node(node), batches) for node in self.nodes]).encode()
 
 
-def _topic(node: Node) -> str:
+def _topic_of_node(node: Node) -> str:
     return f"t{node.number}"
 
 
 @asynccontextmanager
-async def odd_kafka(nodes: int = 1) -> AsyncIterator[OddKafka]:
+async def run_odd_kafka(nodes: int = 1) -> AsyncIterator[OddKafka]:
     made = OddKafka([Node(number + 1) for number in range(nodes)])
     servers = []
     for node in made.nodes:
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: Node = node) -> None:
-            await made.serve(node, reader, writer)
+        async def serve_node(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, node: Node = node) -> None:
+            await made.serve_connection(node, reader, writer)
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        server = await asyncio.start_server(serve_node, "127.0.0.1", 0)
         node.port = server.sockets[0].getsockname()[1]
         servers.append(server)
     yield made

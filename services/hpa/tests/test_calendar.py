@@ -28,18 +28,18 @@ from hpa.core.own.headroom import HeadroomShare, headroom_due_s, headroom_replic
 BERLIN = ZoneInfo("Europe/Berlin")
 
 
-def at(text: str, zone: ZoneInfo = BERLIN) -> int:
+def unix_seconds_at(text: str, zone: ZoneInfo = BERLIN) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=zone).timestamp())
 
 
-def times(start: str, end: str, zone: ZoneInfo = BERLIN) -> RecurringPeriod:
+def recurring_period(start: str, end: str, zone: ZoneInfo = BERLIN) -> RecurringPeriod:
     return RecurringPeriod(parse_cron(start), parse_cron(end), zone)
 
 
-DAY = times("0 8 * * 1-5", "0 18 * * 1-5")
-NIGHT = times("30 2 * * *", "0 4 * * *")
-SKIPPED = times("0 2 * * *", "0 3 * * *")
-WEEKLY = times("0 2 * * 0", "0 3 * * 0")
+DAY = recurring_period("0 8 * * 1-5", "0 18 * * 1-5")
+NIGHT = recurring_period("30 2 * * *", "0 4 * * *")
+SKIPPED = recurring_period("0 2 * * *", "0 3 * * *")
+WEEKLY = recurring_period("0 2 * * 0", "0 3 * * 0")
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ WEEKLY = times("0 2 * * 0", "0 3 * * 0")
     ],
 )
 def test_when_a_window_is_open(when: RecurringPeriod, now: str, is_open: bool, due: str) -> None:
-    found = window_state_at(when, at(now))
-    assert (found.is_open, found.due_s) == (is_open, at(due))
+    found = window_state_at(when, unix_seconds_at(now))
+    assert (found.is_open, found.due_s) == (is_open, unix_seconds_at(due))
 
 
 def test_a_window_of_dates_is_open_once() -> None:
@@ -94,7 +94,7 @@ def test_who_has_the_last_word(
 
 ZONE_NAMES = ["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "America/Sao_Paulo"]
 ZONES = st.sampled_from(ZONE_NAMES)
-YEARS = at("2015-01-01"), at("2025-01-01")
+YEARS = unix_seconds_at("2015-01-01"), unix_seconds_at("2025-01-01")
 INSTANTS = st.integers(*YEARS)
 
 
@@ -129,10 +129,12 @@ def test_until_it_comes_what_comes_next_stays_the_same(zone: str, line: str, now
 
 
 def test_a_leap_day_is_found_years_ahead() -> None:
-    leap = times("0 0 29 2 *", "0 12 29 2 *")
-    assert window_state_at(leap, at("2024-02-29T06:00")).due_s == at("2024-02-29T12:00")
-    assert window_state_at(leap, at("2024-02-29T12:00")).due_s == at("2028-02-29")
-    assert window_state_at(leap, at("2096-03-01")).due_s is None  # 2100 is no leap year: not within five years.
+    leap = recurring_period("0 0 29 2 *", "0 12 29 2 *")
+    assert window_state_at(leap, unix_seconds_at("2024-02-29T06:00")).due_s == unix_seconds_at("2024-02-29T12:00")
+    assert window_state_at(leap, unix_seconds_at("2024-02-29T12:00")).due_s == unix_seconds_at("2028-02-29")
+    assert (
+        window_state_at(leap, unix_seconds_at("2096-03-01")).due_s is None
+    )  # 2100 is no leap year: not within five years.
 
 
 @given(zone=ZONES, start=st.integers(0, 23), minutes=st.integers(1, 1_439), now_s=INSTANTS, days=st.integers(0, 400))
@@ -141,7 +143,7 @@ def test_whoever_was_away_finds_what_whoever_watched_has(
 ) -> None:
     """Following every due instant for a while, or looking once at the end: the same is open."""
     end = (60 * start + minutes) % 1_440
-    when = times(f"0 {start} * * *", f"{end % 60} {end // 60} * * *", ZoneInfo(zone))
+    when = recurring_period(f"0 {start} * * *", f"{end % 60} {end // 60} * * *", ZoneInfo(zone))
     end_s = now_s + (days % 7) * 86_400 + 12_345
     watched = window_state_at(when, now_s)
     while watched.due_s is not None and watched.due_s <= end_s:
@@ -151,7 +153,7 @@ def test_whoever_was_away_finds_what_whoever_watched_has(
     assert window_state_at(when, end_s).is_open == watched.is_open
 
 
-def _changes() -> list[tuple[ZoneInfo, int]]:
+def _clock_changes() -> list[tuple[ZoneInfo, int]]:
     """When the clocks of each zone change in ten years, to the half hour."""
     found = []
     for zone in ZONE_NAMES:
@@ -167,7 +169,7 @@ def _changes() -> list[tuple[ZoneInfo, int]]:
 
 
 @given(
-    change=st.sampled_from(_changes()),
+    change=st.sampled_from(_clock_changes()),
     start=st.integers(-100, 100),
     minutes=st.integers(1, 130) | st.integers(1, 1_439),
     days=st.sampled_from([1, 7]),
@@ -181,7 +183,7 @@ def test_near_a_change_of_the_clocks_a_window_is_open_from_its_start_to_its_end(
     first = datetime.fromtimestamp(change_s - 60, zone).replace(tzinfo=None, fold=0) + timedelta(minutes=start)
     last = first + timedelta(minutes=minutes)
     week = [f"{one.isoweekday() % 7}" if days == 7 else "*" for one in (first, last)]
-    when = times(
+    when = recurring_period(
         *(f"{one.minute} {one.hour} * * {day}" for one, day in zip((first, last), week, strict=True)), zone=zone
     )
     shifts = [timedelta(days=days * number) for number in range(-10, 5)]
@@ -198,10 +200,10 @@ def test_near_a_change_of_the_clocks_a_window_is_open_from_its_start_to_its_end(
 def test_bounds_say_when_they_may_change() -> None:
     windows = [
         Window("day", DAY, FLOOR, 9),
-        Window("once", SinglePeriod(at("2026-11-20T12:00"), at("2026-11-21")), CEILING, 4),
+        Window("once", SinglePeriod(unix_seconds_at("2026-11-20T12:00"), unix_seconds_at("2026-11-21")), CEILING, 4),
     ]
-    now_s = at("2026-11-20T09:00")
-    assert apply_open_windows(windows, 1, 1, now_s) == CalendarBound(9, ("day",), at("2026-11-20T12:00"))
+    now_s = unix_seconds_at("2026-11-20T09:00")
+    assert apply_open_windows(windows, 1, 1, now_s) == CalendarBound(9, ("day",), unix_seconds_at("2026-11-20T12:00"))
 
 
 @pytest.mark.parametrize(
@@ -217,7 +219,7 @@ def test_bounds_say_when_they_may_change() -> None:
 )
 def test_work_follows_what_is_idle(shares: list[HeadroomShare], expected: int) -> None:
     idle = {"idle": 15, "cloud": 10}
-    now_s = at("2026-11-20T09:00")
+    now_s = unix_seconds_at("2026-11-20T09:00")
     assert headroom_replicas(shares, idle, now_s) == expected
     due = headroom_due_s(shares, now_s)
     assert (due is None) == all(share.times is None for share in shares)

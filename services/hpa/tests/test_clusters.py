@@ -18,8 +18,19 @@ from hpa.core.state import HpaState
 from spillway.events import Event
 from spillway.events_scaling import ContainerRequests, ContainerUsage, ObservedPod, PodRequests, PodsObserved
 
-from .whole_clusters import whole
-from .world import KEY, START_MS, World, cpu_at, declared, external, hpa, load, own, scaled_object
+from .whole_clusters import recomputed_clusters
+from .world import (
+    KEY,
+    START_MS,
+    World,
+    cpu_utilization_metric,
+    external_metric,
+    hpa_manifest,
+    load_observed,
+    scale_policy_manifest,
+    scaled_object_manifest,
+    workload_declared,
+)
 
 RULES = HpaRules(
     settings=ControllerSettings(cpu_initialization_ms=20, initial_readiness_delay_ms=5, downscale_stabilization_ms=15),
@@ -85,10 +96,10 @@ def test_kept_totals_are_those_over_all_pods(steps: list[tuple[int, Any]]) -> No
             clusters.replace_cluster(record.cluster, cluster_pods(record))
         elif record is not None:
             clusters.replace_cluster(record[1], None)
-        anew = whole(clusters)
+        anew = recomputed_clusters(clusters)
         for rule in METRICS:
             found, expected = clusters.total_share(rule, RULES, now_ms), anew.total_share(rule, RULES, now_ms)
-            assert said(found, until_ms=0) == said(expected, until_ms=0)
+            assert text_of_fields(found, until_ms=0) == text_of_fields(expected, until_ms=0)
             assert found.until_ms > now_ms
         assert clusters.standing == anew.standing
         losing_ms = clusters.next_lost_ms(now_ms, RULES)
@@ -98,7 +109,7 @@ def test_kept_totals_are_those_over_all_pods(steps: list[tuple[int, Any]]) -> No
         assert (dict(seen.pods), seen.lost) == (whole_seen.pods, whole_seen.lost)
 
 
-def said(value: Any, **fields: Any) -> str:
+def text_of_fields(value: Any, **fields: Any) -> str:
     """With the failures in it, which equal no others."""
     return repr(with_fields(value, **fields))
 
@@ -110,7 +121,9 @@ class Beside(HpaState):
 
     def _evaluate_workload(self, scaled: ScaledWorkload, at_ms: int) -> list[Event]:
         case = self.sizing_case(scaled, at_ms)
-        expected = decide_size(with_fields(case, inputs=replace(case.inputs, clusters=whole(case.inputs.clusters))))
+        expected = decide_size(
+            with_fields(case, inputs=replace(case.inputs, clusters=recomputed_clusters(case.inputs.clusters)))
+        )
         events = super()._evaluate_workload(scaled, at_ms)
         assert repr(scaled.last) == repr(expected)
         Beside.decisions += 1
@@ -118,10 +131,13 @@ class Beside(HpaState):
 
 
 POLICIES = [
-    hpa([cpu_at(50)]),
-    hpa([cpu_at(50), external("queue", "10")], behavior={"scaleDown": {"stabilizationWindowSeconds": 40}}),
-    own(metrics=[cpu_at(50)]),
-    scaled_object([{"type": "cpu", "metricType": "Utilization", "metadata": {"value": "50"}}]),
+    hpa_manifest([cpu_utilization_metric(50)]),
+    hpa_manifest(
+        [cpu_utilization_metric(50), external_metric("queue", "10")],
+        behavior={"scaleDown": {"stabilizationWindowSeconds": 40}},
+    ),
+    scale_policy_manifest(metrics=[cpu_utilization_metric(50)]),
+    scaled_object_manifest([{"type": "cpu", "metricType": "Utilization", "metadata": {"value": "50"}}]),
 ]
 """Each looks at pods."""
 MOVES = st.tuples(st.integers(0, 5), RECORDS | st.integers(1, 90))
@@ -132,8 +148,8 @@ def test_every_decision_is_that_over_all_pods(
     policy: dict[str, Any], moves: list[tuple[int, Any]], restarts: set[int]
 ) -> None:
     made, decisions = World(rules=RULES, made_of=Beside), Beside.decisions
-    made.say(declared(4))
-    made.policy(policy)
+    made.publish_input(workload_declared(4))
+    made.declare_policy(policy)
     at_ms = START_MS
     for number, (passed_ms, move) in enumerate(moves):
         if number in restarts:
@@ -150,7 +166,7 @@ def test_every_decision_is_that_over_all_pods(
                 )
                 for pod in move.pods
             )
-            made.say(replace(move, pods=pods, **shift))
+            made.publish_input(replace(move, pods=pods, **shift))
         else:
-            made.say(load("queue", move, at_ms))
+            made.publish_input(load_observed("queue", move, at_ms))
     assert Beside.decisions > decisions

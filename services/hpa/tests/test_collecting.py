@@ -41,7 +41,7 @@ class Prometheus:
         self.at_once = self.most_at_once = 0
         self.url = ""
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer_query(self, request: web.Request) -> web.StreamResponse:
         query = request.query["query"]
         self.asked[query] = self.asked.get(query, 0) + 1
         self.at_once += 1
@@ -53,10 +53,10 @@ class Prometheus:
         finally:
             self.at_once -= 1
 
-    def named(self) -> NamedConnections:
+    def named_connections(self) -> NamedConnections:
         return NamedConnections(prometheus={"main": PrometheusConnection(self.url)})
 
-    def value(self, query: str, *values: str) -> None:
+    def set_query_values(self, query: str, *values: str) -> None:
         result = [{"metric": {}, "value": [1, value]} for value in values]
         self.answers[query] = json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}})
 
@@ -65,7 +65,7 @@ class Prometheus:
 async def prometheus() -> AsyncIterator[Prometheus]:
     made = Prometheus()
     app = web.Application()
-    app.router.add_get("/api/v1/query", made.answer)
+    app.router.add_get("/api/v1/query", made.answer_query)
     runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -74,18 +74,18 @@ async def prometheus() -> AsyncIterator[Prometheus]:
     await runner.cleanup()
 
 
-def policy(name: str, *triggers: Any) -> ScalePolicyDeclared:
+def scaled_object_declared(name: str, *triggers: Any) -> ScalePolicyDeclared:
     spec = {"scaleTargetRef": {"name": name}, "pollingInterval": 1, "triggers": list(triggers)}
     manifest = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": name}, "spec": spec}
     text = json.dumps(manifest).encode()
     return ScalePolicyDeclared("default", name, Generation(1, 1), "ScaledObject", name, text, 0)
 
 
-def query(address: str, text: str, **more: str) -> Any:
+def prometheus_trigger(address: str, text: str, **more: str) -> Any:
     return {"type": "prometheus", "metadata": {"serverAddress": address, "query": text, "threshold": "2", **more}}
 
 
-def queue(servers: str, topic: str = "t") -> Any:
+def kafka_trigger(servers: str, topic: str = "t") -> Any:
     return {"type": "kafka", "metadata": {"bootstrapServers": servers, "consumerGroup": "g", "topic": topic}}
 
 
@@ -103,12 +103,12 @@ class Log:
             raise BusUnavailable("down")
         self.events.append(event)
 
-    def of(self, name: str) -> list[Any]:
+    def events_of_workload(self, name: str) -> list[Any]:
         return [event for event in self.events if event.name == name]
 
 
 @asynccontextmanager
-async def running(
+async def run_collection(
     log: Log, connections: NamedConnections, *policies: ScalePolicyDeclared, **settings: Any
 ) -> AsyncIterator[MetricCollection]:
     collecting = MetricCollection(log.publish, connections, CollectingSettings(**settings), lambda: 5_000, Random(1))
@@ -122,21 +122,21 @@ async def running(
         await asyncio.wait([task])
 
 
-async def until(condition: Any) -> None:
+async def wait_until(condition: Any) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():
             await asyncio.sleep(0.02)
 
 
 async def test_a_value_is_published_under_the_triggers_metric(prometheus: Prometheus) -> None:
-    prometheus.value("up", "2.5")
+    prometheus.set_query_values("up", "2.5")
     log = Log()
-    async with running(
+    async with run_collection(
         log,
-        prometheus.named(),
-        policy("web", query(prometheus.url, "up")),
+        prometheus.named_connections(),
+        scaled_object_declared("web", prometheus_trigger(prometheus.url, "up")),
     ):
-        await until(lambda: len(log.events) >= 2)
+        await wait_until(lambda: len(log.events) >= 2)
     expected = LoadObserved(
         "default", "web", "s0-prometheus", "", "", "", "", 2_500, 5_000, 0, "hpa: prometheus main", ""
     )
@@ -144,20 +144,23 @@ async def test_a_value_is_published_under_the_triggers_metric(prometheus: Promet
 
 
 async def test_an_empty_answer_is_zero_or_trouble_as_the_trigger_says(prometheus: Prometheus) -> None:
-    prometheus.value("none")
+    prometheus.set_query_values("none")
     log = Log()
-    triggers = query(prometheus.url, "none"), query(prometheus.url, "none", ignoreNullValues="false")
-    async with running(log, prometheus.named(), policy("web", *triggers)):
-        await until(lambda: len({event.metric for event in log.of("web")}) == 2)
-    told = {event.metric: (event.value_milli, event.trouble) for event in log.of("web")}
+    triggers = (
+        prometheus_trigger(prometheus.url, "none"),
+        prometheus_trigger(prometheus.url, "none", ignoreNullValues="false"),
+    )
+    async with run_collection(log, prometheus.named_connections(), scaled_object_declared("web", *triggers)):
+        await wait_until(lambda: len({event.metric for event in log.events_of_workload("web")}) == 2)
+    told = {event.metric: (event.value_milli, event.trouble) for event in log.events_of_workload("web")}
     assert told == {"s0-prometheus": (0, ""), "s1-prometheus": (0, "prometheus main: the answer is empty")}
 
 
 async def test_what_the_operator_did_not_name_is_not_asked(prometheus: Prometheus) -> None:
     log = Log()
-    asks = policy("web", query(prometheus.url, "up"), queue("127.0.0.1:1"))
-    async with running(log, NamedConnections(), asks):
-        await until(lambda: len({type(event) for event in log.events}) == 2)
+    asks = scaled_object_declared("web", prometheus_trigger(prometheus.url, "up"), kafka_trigger("127.0.0.1:1"))
+    async with run_collection(log, NamedConnections(), asks):
+        await wait_until(lambda: len({type(event) for event in log.events}) == 2)
     assert prometheus.asked == {}
     for event in log.events:
         assert (
@@ -168,15 +171,15 @@ async def test_what_the_operator_did_not_name_is_not_asked(prometheus: Prometheu
 async def test_whose_series_are_asked_is_the_connections_to_say(prometheus: Prometheus) -> None:
     """A query of another namespace's series is not asked; one that names none is asked for its own."""
     forced = 'sum(up{namespace="default"})'
-    prometheus.value(forced, "3")
+    prometheus.set_query_values(forced, "3")
     main = PrometheusConnection(prometheus.url, namespace_label="namespace")
     others = PrometheusConnection("http://127.0.0.1:1", namespaces=("bank",))
     orders = KafkaConnection(NOBODY.bootstrap_servers, namespaces=("bank",))
     connections = NamedConnections({"orders": orders}, {"others": others, "main": main})
-    queries = (query(prometheus.url, text) for text in ("sum(up)", 'sum(up{namespace="bank"})'))
-    asks, log = policy("web", *queries, queue("127.0.0.1:1")), Log()
-    async with running(log, connections, asks):
-        await until(lambda: len({getattr(event, "metric", "") for event in log.events}) == 3)
+    queries = (prometheus_trigger(prometheus.url, text) for text in ("sum(up)", 'sum(up{namespace="bank"})'))
+    asks, log = scaled_object_declared("web", *queries, kafka_trigger("127.0.0.1:1")), Log()
+    async with run_collection(log, connections, asks):
+        await wait_until(lambda: len({getattr(event, "metric", "") for event in log.events}) == 3)
     refused = "query: namespace of 'bank': expected 'default', or none: it is forced in"
     unnamed = "bootstrapServers '127.0.0.1:1': not among the connections that the operator named"
     assert set(prometheus.asked) == {forced}
@@ -192,14 +195,19 @@ async def test_whose_series_are_asked_is_the_connections_to_say(prometheus: Prom
 
 async def test_who_declares_it_hears_which_questions_nobody_asks() -> None:
     named = NamedConnections({"local": KafkaConnection(("127.0.0.1:1", "127.0.0.1:2"))}, {})
-    policies = policy("web", queue("127.0.0.1:2"), queue("127.0.0.1:3", "u"), query("http://127.0.0.1:4", "up"))
+    policies = scaled_object_declared(
+        "web",
+        kafka_trigger("127.0.0.1:2"),
+        kafka_trigger("127.0.0.1:3", "u"),
+        prometheus_trigger("http://127.0.0.1:4", "up"),
+    )
     nobody = "it is unknown until somebody reports it"
     ours = "not among the connections that the operator named for namespace 'default'"
     assert await find_unreadable_metrics(named, policies) == (
         f"bootstrapServers '127.0.0.1:3': {ours}, local (127.0.0.1:1,127.0.0.1:2): {nobody}",
         f"serverAddress 'http://127.0.0.1:4': {ours}, which are none: {nobody}",
     )
-    assert await find_unreadable_metrics(named, policy("web", queue("127.0.0.1:1"))) == ()
+    assert await find_unreadable_metrics(named, scaled_object_declared("web", kafka_trigger("127.0.0.1:1"))) == ()
 
 
 async def test_metrics_that_only_others_can_say_are_named() -> None:
@@ -229,9 +237,11 @@ async def test_metrics_that_only_others_can_say_are_named() -> None:
 
 async def test_a_queue_whose_broker_is_gone_is_unknown() -> None:
     log = Log()
-    async with running(log, NamedConnections(kafka={"orders": NOBODY}), policy("web", queue("127.0.0.1:1"))):
-        await until(lambda: log.events)
-    (event, *_) = log.of("web")
+    async with run_collection(
+        log, NamedConnections(kafka={"orders": NOBODY}), scaled_object_declared("web", kafka_trigger("127.0.0.1:1"))
+    ):
+        await wait_until(lambda: log.events)
+    (event, *_) = log.events_of_workload("web")
     assert (event.connection, event.group, event.topic, event.partitions, event.at_ms) == (
         "orders",
         "g",
@@ -272,12 +282,12 @@ async def test_callers_read_what_kind_of_trouble_a_connection_has_and_the_log_ha
     address: str, kind: str, detail: str
 ) -> None:
     """The paths of an operator's files, its users and its brokers are its own."""
-    trigger = query(address, "up") if address.startswith("http") else queue(address)
+    trigger = prometheus_trigger(address, "up") if address.startswith("http") else kafka_trigger(address)
     log = Log()
     with capture_logs() as logged:
-        async with running(log, WITH_SECRETS, policy("web", trigger)):
-            await until(lambda: len(log.events) >= 2)
-    assert {event.trouble for event in log.of("web")} == {kind}
+        async with run_collection(log, WITH_SECRETS, scaled_object_declared("web", trigger)):
+            await wait_until(lambda: len(log.events) >= 2)
+    assert {event.trouble for event in log.events_of_workload("web")} == {kind}
     (line,) = [one for one in logged if one["event"] == "a connection cannot be asked"]
     assert detail in line["error"]
 
@@ -291,143 +301,157 @@ async def test_callers_do_not_read_which_user_and_broker_a_connection_has(
     named = KafkaConnection((broker,), "SASL_PLAINTEXT", "PLAIN", USER, str(password))
     log = Log()
     with capture_logs() as logged:
-        async with running(log, NamedConnections({"orders": named}), policy("web", queue(broker))):
-            await until(lambda: log.events)
+        async with run_collection(
+            log, NamedConnections({"orders": named}), scaled_object_declared("web", kafka_trigger(broker))
+        ):
+            await wait_until(lambda: log.events)
     assert log.events[0].trouble == f"kafka orders: Kafka does not let the connection in: {IN_THE_LOG}"
     assert any(USER in one.get("error", "") for one in logged)
 
 
 async def test_a_question_that_hangs_holds_up_no_other_and_is_unknown(prometheus: Prometheus) -> None:
-    prometheus.value("up", "1")
+    prometheus.set_query_values("up", "1")
     log = Log()
-    policies = policy("web", query(prometheus.url, "up")), policy("slow", query(prometheus.url, "hangs"))
-    connections = prometheus.named()
-    async with running(log, connections, *policies, answer_seconds=0.5):
-        await until(lambda: log.of("slow") and len(log.of("web")) >= 2)
-    assert log.of("slow")[0].trouble == "prometheus main: no answer within 0.5 s"
+    policies = (
+        scaled_object_declared("web", prometheus_trigger(prometheus.url, "up")),
+        scaled_object_declared("slow", prometheus_trigger(prometheus.url, "hangs")),
+    )
+    connections = prometheus.named_connections()
+    async with run_collection(log, connections, *policies, answer_seconds=0.5):
+        await wait_until(lambda: log.events_of_workload("slow") and len(log.events_of_workload("web")) >= 2)
+    assert log.events_of_workload("slow")[0].trouble == "prometheus main: no answer within 0.5 s"
 
 
 async def test_one_policys_slow_questions_keep_no_others_value_waiting(prometheus: Prometheus) -> None:
     """64 of one policy hang for longer than this test is patient: a value that was told once is told again."""
-    prometheus.value("up", "1")
+    prometheus.set_query_values("up", "1")
     log = Log()
-    slow = [query(prometheus.url, f"hangs {index}") for index in range(64)]
-    async with running(
-        log, prometheus.named(), policy("web", query(prometheus.url, "up")), answer_seconds=10 * PATIENCE_SECONDS
+    slow = [prometheus_trigger(prometheus.url, f"hangs {index}") for index in range(64)]
+    async with run_collection(
+        log,
+        prometheus.named_connections(),
+        scaled_object_declared("web", prometheus_trigger(prometheus.url, "up")),
+        answer_seconds=10 * PATIENCE_SECONDS,
     ) as collecting:
-        await until(lambda: log.of("web"))
-        collecting.start_questions(policy("slow", *slow))
-        await until(lambda: prometheus.at_once >= 6)
-        told = len(log.of("web"))
-        await until(lambda: len(log.of("web")) >= told + 3)
+        await wait_until(lambda: log.events_of_workload("web"))
+        collecting.start_questions(scaled_object_declared("slow", *slow))
+        await wait_until(lambda: prometheus.at_once >= 6)
+        told = len(log.events_of_workload("web"))
+        await wait_until(lambda: len(log.events_of_workload("web")) >= told + 3)
     assert prometheus.most_at_once <= 8
 
 
 async def test_questions_that_were_slow_leave_a_slot_free(prometheus: Prometheus) -> None:
     log = Log()
     asked = [f"hangs {index}" for index in range(4)]
-    slow = policy("slow", *(query(prometheus.url, one) for one in asked))
+    slow = scaled_object_declared("slow", *(prometheus_trigger(prometheus.url, one) for one in asked))
     bounds = {"at_once": 2, "slow_part": 0.5, "answer_seconds": 0.3, "slow_seconds": 0.1}
-    async with running(log, prometheus.named(), slow, **bounds):
-        await until(lambda: all(prometheus.asked.get(one, 0) >= 2 for one in asked))
+    async with run_collection(log, prometheus.named_connections(), slow, **bounds):
+        await wait_until(lambda: all(prometheus.asked.get(one, 0) >= 2 for one in asked))
     assert prometheus.most_at_once == 1
 
 
 async def test_no_more_questions_than_allowed_are_under_way_at_one_time(prometheus: Prometheus) -> None:
     log = Log()
-    policies = [policy(f"w{index}", query(prometheus.url, f"hangs {index}")) for index in range(9)]
-    connections = prometheus.named()
-    async with running(log, connections, *policies, answer_seconds=0.2, at_once=3):
-        await until(lambda: len({event.name for event in log.events}) == 9)
+    policies = [
+        scaled_object_declared(f"w{index}", prometheus_trigger(prometheus.url, f"hangs {index}")) for index in range(9)
+    ]
+    connections = prometheus.named_connections()
+    async with run_collection(log, connections, *policies, answer_seconds=0.2, at_once=3):
+        await wait_until(lambda: len({event.name for event in log.events}) == 9)
     assert prometheus.most_at_once == 3
 
 
 async def test_policies_come_change_and_go_while_it_runs(prometheus: Prometheus) -> None:
     for name in ("first", "second"):
-        prometheus.value(name, "1")
+        prometheus.set_query_values(name, "1")
     log = Log()
-    async with running(log, prometheus.named()) as collecting:
-        collecting.start_questions(policy("web", query(prometheus.url, "first")))
-        await until(lambda: prometheus.asked.get("first"))
-        collecting.start_questions(policy("web", query(prometheus.url, "second")))
-        await until(lambda: prometheus.asked.get("second", 0) >= 2)
+    async with run_collection(log, prometheus.named_connections()) as collecting:
+        collecting.start_questions(scaled_object_declared("web", prometheus_trigger(prometheus.url, "first")))
+        await wait_until(lambda: prometheus.asked.get("first"))
+        collecting.start_questions(scaled_object_declared("web", prometheus_trigger(prometheus.url, "second")))
+        await wait_until(lambda: prometheus.asked.get("second", 0) >= 2)
         asked = prometheus.asked["first"]
-        collecting.start_questions(policy("other", query(prometheus.url, "first")))
+        collecting.start_questions(scaled_object_declared("other", prometheus_trigger(prometheus.url, "first")))
         collecting.stop_questions("default", "web")
         before = prometheus.asked["second"]
-        await until(lambda: prometheus.asked["first"] >= asked + 2)
+        await wait_until(lambda: prometheus.asked["first"] >= asked + 2)
         assert prometheus.asked["second"] <= before + 1
 
 
 async def test_a_policy_that_is_declared_again_is_not_asked_again_at_once(prometheus: Prometheus) -> None:
-    prometheus.value("up", "1")
+    prometheus.set_query_values("up", "1")
     log = Log()
-    asks = policy("web", query(prometheus.url, "up"))
-    async with running(log, prometheus.named(), asks) as collecting:
-        await until(lambda: log.events)
+    asks = scaled_object_declared("web", prometheus_trigger(prometheus.url, "up"))
+    async with run_collection(log, prometheus.named_connections(), asks) as collecting:
+        await wait_until(lambda: log.events)
         for _ in range(20):
             collecting.start_questions(asks)
-        await until(lambda: len(log.events) >= 2)
+        await wait_until(lambda: len(log.events) >= 2)
     assert prometheus.asked["up"] <= 3
 
 
 async def test_a_log_that_is_away_stops_nothing(prometheus: Prometheus) -> None:
-    prometheus.value("up", "1")
+    prometheus.set_query_values("up", "1")
     log = Log()
     log.down = True
-    asks = policy("web", query(prometheus.url, "up"))
-    async with running(log, prometheus.named(), asks):
-        await until(lambda: log.tried >= 2)
+    asks = scaled_object_declared("web", prometheus_trigger(prometheus.url, "up"))
+    async with run_collection(log, prometheus.named_connections(), asks):
+        await wait_until(lambda: log.tried >= 2)
         log.down = False
-        await until(lambda: log.events)
+        await wait_until(lambda: log.events)
 
 
 async def test_a_queue_of_more_partitions_than_a_record_holds_is_unknown() -> None:
     """The log refuses the record by its size: the collector goes on, and says so."""
     log = Log()
 
-    async def publish(event: BacklogObserved | LoadObserved) -> None:
+    async def publish_without_partitions(event: BacklogObserved | LoadObserved) -> None:
         if isinstance(event, BacklogObserved) and event.partitions:
             raise ValueError("3000000 bytes: expected at most 2097152")
         await log.publish(event)
 
-    collecting = MetricCollection(publish, NamedConnections(), CollectingSettings(), lambda: 5_000, Random(1))
+    collecting = MetricCollection(
+        publish_without_partitions, NamedConnections(), CollectingSettings(), lambda: 5_000, Random(1)
+    )
     rows = (PartitionBacklog("t", 0, 5, 0, 0),)
     await collecting._publish_answer(BacklogObserved("default", "web", "local", "g", "t", rows, 5_000, "hpa", ""))
-    (event,) = log.of("web")
+    (event,) = log.events_of_workload("web")
     assert (event.partitions, event.trouble) == ((), "kafka local: 3000000 bytes: expected at most 2097152")
 
 
 async def test_an_answer_that_cannot_be_told_ends_no_other_question(prometheus: Prometheus) -> None:
     for name in ("large", "up"):
-        prometheus.value(name, "1")
+        prometheus.set_query_values(name, "1")
     log = Log()
 
-    async def publish(event: BacklogObserved | LoadObserved) -> None:
+    async def publish_unless_large(event: BacklogObserved | LoadObserved) -> None:
         if event.name == "large":
             raise ValueError("3000000 bytes: expected at most 2097152")
         await log.publish(event)
 
-    collecting = MetricCollection(publish, prometheus.named(), CollectingSettings(), lambda: 5_000, Random(1))
+    collecting = MetricCollection(
+        publish_unless_large, prometheus.named_connections(), CollectingSettings(), lambda: 5_000, Random(1)
+    )
     for name in ("large", "up"):
-        collecting.start_questions(policy(name, query(prometheus.url, name)))
+        collecting.start_questions(scaled_object_declared(name, prometheus_trigger(prometheus.url, name)))
     task = asyncio.create_task(collecting.run())
-    await until(lambda: len(log.of("up")) >= 2 and prometheus.asked["large"] >= 2)
+    await wait_until(lambda: len(log.events_of_workload("up")) >= 2 and prometheus.asked["large"] >= 2)
     assert not task.done()
     task.cancel()
     await asyncio.wait([task])
 
 
 async def test_it_can_run_again_after_the_turn_came_back(prometheus: Prometheus) -> None:
-    prometheus.value("up", "1")
+    prometheus.set_query_values("up", "1")
     log = Log()
-    connections = prometheus.named()
+    connections = prometheus.named_connections()
     collecting = MetricCollection(log.publish, connections, CollectingSettings(), lambda: 5_000, Random(1))
-    collecting.start_questions(policy("web", query(prometheus.url, "up")))
+    collecting.start_questions(scaled_object_declared("web", prometheus_trigger(prometheus.url, "up")))
     for _ in range(2):
         count = len(log.events)
         task = asyncio.create_task(collecting.run())
-        await until(lambda count=count: len(log.events) > count)
+        await wait_until(lambda count=count: len(log.events) > count)
         task.cancel()
         await asyncio.wait([task])
         assert task.cancelled()
@@ -435,40 +459,50 @@ async def test_it_can_run_again_after_the_turn_came_back(prometheus: Prometheus)
 
 async def test_what_may_not_be_asked_is_told_once_and_then_each_minute(prometheus: Prometheus) -> None:
     """A policy that is asked each second is told three times meanwhile."""
-    prometheus.value("up", "1")
-    prometheus.value('up{namespace="default"}', "1")
+    prometheus.set_query_values("up", "1")
+    prometheus.set_query_values('up{namespace="default"}', "1")
     main = PrometheusConnection(prometheus.url, namespace_label="namespace")
-    refused = query("http://127.0.0.1:1", "up"), query(prometheus.url, 'up{namespace="bank"}'), queue("127.0.0.1:1")
+    refused = (
+        prometheus_trigger("http://127.0.0.1:1", "up"),
+        prometheus_trigger(prometheus.url, 'up{namespace="bank"}'),
+        kafka_trigger("127.0.0.1:1"),
+    )
     log = Log()
-    policies = policy("web", query(prometheus.url, "up")), policy("refused", *refused)
-    async with running(log, NamedConnections(prometheus={"main": main}), *policies):
-        await until(lambda: len(log.of("web")) >= 3)
-    assert len(log.of("refused")) == 3
-    assert all(event.trouble for event in log.of("refused"))
+    policies = (
+        scaled_object_declared("web", prometheus_trigger(prometheus.url, "up")),
+        scaled_object_declared("refused", *refused),
+    )
+    async with run_collection(log, NamedConnections(prometheus={"main": main}), *policies):
+        await wait_until(lambda: len(log.events_of_workload("web")) >= 3)
+    assert len(log.events_of_workload("refused")) == 3
+    assert all(event.trouble for event in log.events_of_workload("refused"))
     assert CollectingSettings().refused_seconds == 60.0
 
 
 async def test_what_may_not_be_asked_is_told_again(prometheus: Prometheus) -> None:
     log = Log()
-    refused = policy("web", query("http://127.0.0.1:1", "up"))
-    async with running(log, prometheus.named(), refused, refused_seconds=0.05):
-        await until(lambda: len(log.events) >= 3)
+    refused = scaled_object_declared("web", prometheus_trigger("http://127.0.0.1:1", "up"))
+    async with run_collection(log, prometheus.named_connections(), refused, refused_seconds=0.05):
+        await wait_until(lambda: len(log.events) >= 3)
 
 
 async def test_many_questions_of_one_namespace_are_asked_less_often(prometheus: Prometheus) -> None:
     """One question each second fits; those of another namespace are thirty times too many."""
     log = Log()
     for name in ("up", "many"):
-        prometheus.value(name, "1")
-    many = [replace(policy(f"w{index}", query(prometheus.url, "many")), namespace="bank") for index in range(30)]
-    web = policy("web", query(prometheus.url, "up"))
-    async with running(log, prometheus.named(), web, *many, namespace_per_second=1) as collecting:
-        await until(lambda: len(log.of("web")) >= 4)
-        assert len(log.events) == len(log.of("web")) + 30
+        prometheus.set_query_values(name, "1")
+    many = [
+        replace(scaled_object_declared(f"w{index}", prometheus_trigger(prometheus.url, "many")), namespace="bank")
+        for index in range(30)
+    ]
+    web = scaled_object_declared("web", prometheus_trigger(prometheus.url, "up"))
+    async with run_collection(log, prometheus.named_connections(), web, *many, namespace_per_second=1) as collecting:
+        await wait_until(lambda: len(log.events_of_workload("web")) >= 4)
+        assert len(log.events) == len(log.events_of_workload("web")) + 30
         for one in many[1:]:
             collecting.stop_questions("bank", one.name)
         collecting.start_questions(replace(many[1], name="alone", namespace="third"))
-        await until(lambda: len(log.of("alone")) >= 2)
+        await wait_until(lambda: len(log.events_of_workload("alone")) >= 2)
 
 
 async def test_between_two_queries_that_are_read_others_run(prometheus: Prometheus, calls_of: Any) -> None:
@@ -476,15 +510,17 @@ async def test_between_two_queries_that_are_read_others_run(prometheus: Promethe
     main = PrometheusConnection(prometheus.url, namespace_label="namespace")
     asked = [f"up + {index}" for index in range(20)]
     for text in asked:
-        prometheus.value(confine_query(text, "namespace", "default"), "1")
+        prometheus.set_query_values(confine_query(text, "namespace", "default"), "1")
     log, turns = Log(), list[int]()
-    triggers = [query(prometheus.url, text) for text in asked]
+    triggers = [prometheus_trigger(prometheus.url, text) for text in asked]
     with calls_of(PrometheusConnection.confined_query) as calls:
-        async with running(log, NamedConnections(prometheus={"main": main}), policy("web", *triggers)):
+        async with run_collection(
+            log, NamedConnections(prometheus={"main": main}), scaled_object_declared("web", *triggers)
+        ):
             while len(calls) < len(asked):
                 turns.append(len(calls))
                 await asyncio.sleep(0)
             turns.append(len(calls))
-            await until(lambda: len(log.events) >= 2 * len(asked))
+            await wait_until(lambda: len(log.events) >= 2 * len(asked))
     assert max(later - earlier for earlier, later in pairwise(turns)) <= 1
     assert len(calls) == len(asked)

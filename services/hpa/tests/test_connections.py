@@ -23,14 +23,14 @@ prometheus:
 """
 
 
-def read(tmp_path: Path, text: str) -> NamedConnections:
+def read_connections_text(tmp_path: Path, text: str) -> NamedConnections:
     path = tmp_path / "connections.yaml"
     path.write_text(text)
     return read_connections(str(path))
 
 
 def test_what_is_named_is_found_by_any_of_its_brokers(tmp_path: Path) -> None:
-    found = read(tmp_path, FILE)
+    found = read_connections_text(tmp_path, FILE)
     assert found.kafka["orders"].sasl_mechanism == "SCRAM-SHA-512"
     assert found.kafka_connection_name("shop", ("kafka-1:9092",)) == "orders"
     assert found.kafka_connection_name("shop", ("kafka-2:9092", "kafka-1:9092")) == "orders"
@@ -51,13 +51,13 @@ def test_what_is_named_is_found_by_any_of_its_brokers(tmp_path: Path) -> None:
 def test_other_brokers_are_refused_with_what_there_is(tmp_path: Path, servers: tuple[str, ...]) -> None:
     named = r"named for namespace 'shop', orders \(kafka-1:9092,kafka-2:9092\), other \(kafka-9:9092\)$"
     with pytest.raises(NoConnection, match=f"not among the connections that the operator {named}"):
-        read(tmp_path, FILE).kafka_connection_name("shop", servers)
+        read_connections_text(tmp_path, FILE).kafka_connection_name("shop", servers)
 
 
 @pytest.mark.parametrize("address", ["http://prometheus:9091", "https://prometheus:9090", "http://prometheus:9090/x"])
 def test_other_addresses_are_refused(tmp_path: Path, address: str) -> None:
     with pytest.raises(NoConnection, match=r"operator named for namespace 'shop', main \(http://prometheus:9090/\)$"):
-        read(tmp_path, FILE).prometheus_connection_name("shop", address)
+        read_connections_text(tmp_path, FILE).prometheus_connection_name("shop", address)
 
 
 CONFINED = """
@@ -71,7 +71,7 @@ prometheus:
 
 
 def test_a_connection_is_of_the_namespaces_that_may_use_it(tmp_path: Path) -> None:
-    found = read(tmp_path, CONFINED)
+    found = read_connections_text(tmp_path, CONFINED)
     assert [found.kafka_connection_name(namespace, ("kafka-1:9092",)) for namespace in ("shop", "shop-eu")] == [
         "orders",
         "orders",
@@ -88,13 +88,13 @@ def test_a_connection_is_of_the_namespaces_that_may_use_it(tmp_path: Path) -> No
 
 
 def test_what_is_asked_has_the_label_that_the_connection_forces(tmp_path: Path) -> None:
-    found = read(tmp_path, CONFINED).prometheus
+    found = read_connections_text(tmp_path, CONFINED).prometheus
     assert found["all"].confined_query("platform", "sum(a) # all") == "sum(a) # all"
     assert found["own"].confined_query("shop", "sum(a)") == 'sum(a{namespace="shop"})'
 
 
 def test_without_a_file_there_is_none(tmp_path: Path) -> None:
-    for found in (read_connections(""), read(tmp_path, "")):
+    for found in (read_connections(""), read_connections_text(tmp_path, "")):
         with pytest.raises(NoConnection, match="which are none"):
             found.kafka_connection_name("shop", ("kafka-1:9092",))
 
@@ -122,7 +122,7 @@ def test_without_a_file_there_is_none(tmp_path: Path) -> None:
 )
 def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, why: str) -> None:
     with pytest.raises(OperatorError, match=why):
-        read(tmp_path, text)
+        read_connections_text(tmp_path, text)
 
 
 def test_a_file_that_is_not_there_is_the_operators() -> None:

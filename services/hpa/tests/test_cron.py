@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.cron import CronSchedule, InvalidCron, next_after, parse_cron, parse_zone
+from hpa.core.cron import CronSchedule, InvalidCron, next_match_s, parse_cron, parse_zone
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_a_cron_that_cannot_be_understood(line: str, said: str) -> None:
 
 
 def test_a_cron_that_never_comes_has_no_next() -> None:
-    assert next_after(parse_cron("0 0 31 2 *"), parse_zone("UTC"), 0) is None
+    assert next_match_s(parse_cron("0 0 31 2 *"), parse_zone("UTC"), 0) is None
 
 
 FIELDS = st.tuples(
@@ -42,7 +42,7 @@ ZONES = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Australia/
 INSTANTS = st.integers(1_500_000_000, 1_800_000_000)
 
 
-def means(cron: CronSchedule, local: datetime) -> bool:
+def matches_cron_schedule(cron: CronSchedule, local: datetime) -> bool:
     return (
         local.minute in cron.minutes.values
         and local.hour in cron.hours.values
@@ -55,7 +55,7 @@ def means(cron: CronSchedule, local: datetime) -> bool:
 def test_the_next_time_is_one_that_the_line_means_and_none_is_left_out(line: str, zone: str, now_s: int) -> None:
     """It matches, lies ahead, and no minute of the next two days before it matches in a clock that only runs on."""
     cron, tz = parse_cron(line), ZoneInfo(zone)
-    found = next_after(cron, tz, now_s)
+    found = next_match_s(cron, tz, now_s)
     assert found is None or found > now_s
     local = None if found is None else datetime.fromtimestamp(found, tz)
     if local is not None:
@@ -66,4 +66,4 @@ def test_the_next_time_is_one_that_the_line_means_and_none_is_left_out(line: str
     if datetime.fromtimestamp(now_s, tz).utcoffset() != datetime.fromtimestamp(horizon, tz).utcoffset():
         return
     for minute in range(now_s // 60 + 1, horizon // 60):
-        assert not means(cron, datetime.fromtimestamp(minute * 60, tz))
+        assert not matches_cron_schedule(cron, datetime.fromtimestamp(minute * 60, tz))

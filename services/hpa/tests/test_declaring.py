@@ -19,66 +19,82 @@ from .world import (
     KEY,
     START_MS,
     World,
-    applied,
-    cpu_at,
-    declared,
-    external,
-    hpa,
-    own,
-    pods,
-    scaled_object,
-    sizes,
+    apply_decision,
+    cpu_utilization_metric,
+    decided_sizes,
+    external_metric,
+    hpa_manifest,
+    pods_observed,
+    scale_policy_manifest,
+    scaled_object_manifest,
+    workload_declared,
 )
 
 LONG = "9" * 5000
 
 
-def named(**metadata: str) -> dict[str, Any]:
-    manifest = hpa([cpu_at(50)])
+def hpa_with_metadata(**metadata: str) -> dict[str, Any]:
+    manifest = hpa_manifest([cpu_utilization_metric(50)])
     return manifest | {"metadata": manifest["metadata"] | metadata}
 
 
-def targeting(name: str) -> dict[str, Any]:
-    manifest = hpa([cpu_at(50)])
+def hpa_with_target(name: str) -> dict[str, Any]:
+    manifest = hpa_manifest([cpu_utilization_metric(50)])
     manifest["spec"]["scaleTargetRef"]["name"] = name
     return manifest
 
 
-def cpu_trigger(value: str) -> dict[str, Any]:
-    return scaled_object([{"type": "cpu", "metricType": "Utilization", "metadata": {"value": value}}])
+def scaled_object_with_cpu_trigger(value: str) -> dict[str, Any]:
+    return scaled_object_manifest([{"type": "cpu", "metricType": "Utilization", "metadata": {"value": value}}])
 
 
-def cron(**metadata: str) -> dict[str, Any]:
+def scaled_object_with_cron_trigger(**metadata: str) -> dict[str, Any]:
     lines = {"timezone": "UTC", "start": "0 8 * * *", "end": "0 9 * * *", "desiredReplicas": "3"}
-    return scaled_object([{"type": "cron", "metadata": lines | metadata}])
+    return scaled_object_manifest([{"type": "cron", "metadata": lines | metadata}])
 
 
-def paused_at(replicas: str) -> dict[str, Any]:
-    return scaled_object([KAFKA], {"autoscaling.keda.sh/paused-replicas": replicas})
+def scaled_object_paused_at(replicas: str) -> dict[str, Any]:
+    return scaled_object_manifest([KAFKA], {"autoscaling.keda.sh/paused-replicas": replicas})
 
 
-def window(start: str) -> dict[str, Any]:
-    return own(calendar=[{"name": "once", "from": start, "until": "2026-11-27", "timeZone": "UTC", "floor": 2}])
+def scale_policy_with_window(start: str) -> dict[str, Any]:
+    return scale_policy_manifest(
+        calendar=[{"name": "once", "from": start, "until": "2026-11-27", "timeZone": "UTC", "floor": 2}]
+    )
 
 
 @pytest.mark.parametrize(
     ("manifest", "words"),
     [
-        pytest.param(named(name=""), "metadata.name", id="no name"),
-        pytest.param(named(name="W eb"), "metadata.name", id="a name with a blank"),
-        pytest.param(named(namespace="shop/a"), "metadata.namespace", id="a namespace with a slash"),
-        pytest.param(targeting(""), "scaleTargetRef.name", id="no workload"),
-        pytest.param(targeting("web/x"), "scaleTargetRef.name", id="a workload with a slash"),
-        pytest.param(paused_at("200000"), "paused-replicas", id="more replicas than there may be"),
+        pytest.param(hpa_with_metadata(name=""), "metadata.name", id="no name"),
+        pytest.param(hpa_with_metadata(name="W eb"), "metadata.name", id="a name with a blank"),
+        pytest.param(hpa_with_metadata(namespace="shop/a"), "metadata.namespace", id="a namespace with a slash"),
+        pytest.param(hpa_with_target(""), "scaleTargetRef.name", id="no workload"),
+        pytest.param(hpa_with_target("web/x"), "scaleTargetRef.name", id="a workload with a slash"),
+        pytest.param(scaled_object_paused_at("200000"), "paused-replicas", id="more replicas than there may be"),
         pytest.param(
-            paused_at("-1"), "paused-replicas.: '-1': expected a number from 0 to", id="paused at less than none"
+            scaled_object_paused_at("-1"),
+            "paused-replicas.: '-1': expected a number from 0 to",
+            id="paused at less than none",
         ),
-        pytest.param(paused_at("few"), "paused-replicas.: 'few': expected a number", id="paused at no number"),
-        pytest.param(paused_at(LONG), "ScaledObject: out of range", id="paused at thousands of digits"),
-        pytest.param(cpu_trigger(LONG), "ScaledObject: out of range", id="a percentage of thousands of digits"),
-        pytest.param(cron(desiredReplicas=LONG), "ScaledObject: out of range", id="replicas of thousands of digits"),
-        pytest.param(cron(start=f"{LONG} 8 * * *"), "expected at most 200", id="a minute of thousands of digits"),
-        pytest.param(window("0001-01-01T00:00+14:00"), "out of range", id="a date before all dates"),
+        pytest.param(
+            scaled_object_paused_at("few"), "paused-replicas.: 'few': expected a number", id="paused at no number"
+        ),
+        pytest.param(scaled_object_paused_at(LONG), "ScaledObject: out of range", id="paused at thousands of digits"),
+        pytest.param(
+            scaled_object_with_cpu_trigger(LONG), "ScaledObject: out of range", id="a percentage of thousands of digits"
+        ),
+        pytest.param(
+            scaled_object_with_cron_trigger(desiredReplicas=LONG),
+            "ScaledObject: out of range",
+            id="replicas of thousands of digits",
+        ),
+        pytest.param(
+            scaled_object_with_cron_trigger(start=f"{LONG} 8 * * *"),
+            "expected at most 200",
+            id="a minute of thousands of digits",
+        ),
+        pytest.param(scale_policy_with_window("0001-01-01T00:00+14:00"), "out of range", id="a date before all dates"),
     ],
 )
 def test_what_no_object_can_be_is_refused(manifest: dict[str, Any], words: str) -> None:
@@ -87,8 +103,8 @@ def test_what_no_object_can_be_is_refused(manifest: dict[str, Any], words: str) 
     assert refused.value.code == "INVALID_ARGUMENT"
 
 
-def annotated(text: str, **target: Any) -> str:
-    manifest = hpa([cpu_at(50)])
+def annotated_hpa_text(text: str, **target: Any) -> str:
+    manifest = hpa_manifest([cpu_utilization_metric(50)])
     manifest["metadata"]["annotations"] = {"note": text}
     manifest["spec"]["scaleTargetRef"].update(target)
     return json.dumps(manifest, ensure_ascii=False)
@@ -98,30 +114,42 @@ def annotated(text: str, **target: Any) -> str:
     ("manifest", "words"),
     [
         pytest.param("{", "manifest: neither JSON nor YAML", id="no object"),
-        pytest.param(json.dumps(named(name="")), "metadata.name", id="no policy"),
+        pytest.param(json.dumps(hpa_with_metadata(name="")), "metadata.name", id="no policy"),
         pytest.param(
-            json.dumps(hpa([external("\ud800", "3")])), "half of a surrogate pair", id="half of a surrogate pair"
+            json.dumps(hpa_manifest([external_metric("\ud800", "3")])),
+            "half of a surrogate pair",
+            id="half of a surrogate pair",
         ),
         pytest.param(
-            json.dumps({**hpa([cpu_at(50)]), "\udfff": 1}), "half of a surrogate pair", id="half of one as a name"
+            json.dumps({**hpa_manifest([cpu_utilization_metric(50)]), "\udfff": 1}),
+            "half of a surrogate pair",
+            id="half of one as a name",
         ),
         pytest.param(
-            json.dumps(hpa([cpu_at(2**31)])), "averageUtilization.*at most 2147483647", id="too large a share"
+            json.dumps(hpa_manifest([cpu_utilization_metric(2**31)])),
+            "averageUtilization.*at most 2147483647",
+            id="too large a share",
         ),
-        pytest.param(json.dumps(cpu_trigger(str(2**31))), "metadata.value.*at most", id="too large a share of KEDA's"),
-        pytest.param(annotated("é" * 400_000, name="web2"), "expected at most", id="too long as it is written"),
+        pytest.param(
+            json.dumps(scaled_object_with_cpu_trigger(str(2**31))),
+            "metadata.value.*at most",
+            id="too large a share of KEDA's",
+        ),
+        pytest.param(
+            annotated_hpa_text("é" * 400_000, name="web2"), "expected at most", id="too long as it is written"
+        ),
         pytest.param("metadata: {x: .nan}\nkind: x", "cannot be written as JSON", id="not a number"),
     ],
 )
 def test_a_bad_policy_is_refused_and_changes_nothing(manifest: str, words: str) -> None:
     """Anything but a RequestError would stop the process, and whoever asks again the next one."""
     world = World()
-    world.say(declared(3))
-    declare(world, targeting("web"), 1)
+    world.publish_input(workload_declared(3))
+    declare_manifest(world, hpa_with_target("web"), 1)
     known = dict(world.state.scaled)
     with pytest.raises(RequestError, match=words) as refused:
         declaring.declare_policy(
-            world.state, DeclarePolicyRequest(manifest), Generation(9, 2), START_MS, nothing_unasked
+            world.state, DeclarePolicyRequest(manifest), Generation(9, 2), START_MS, no_unasked_metrics
         )
     assert refused.value.code == "INVALID_ARGUMENT"
     assert world.state.scaled == known
@@ -130,52 +158,55 @@ def test_a_bad_policy_is_refused_and_changes_nothing(manifest: str, words: str) 
 def test_what_is_declared_is_what_its_record_says() -> None:
     """YAML has names that are no text; JSON has not, and who follows reads JSON."""
     world = World()
-    world.say(declared(3))
-    metric = external("queue", "10")
+    world.publish_input(workload_declared(3))
+    metric = external_metric("queue", "10")
     metric["external"]["metric"]["selector"] = {"matchLabels": {1: "x"}}
-    text = yaml.safe_dump(hpa([metric]))
+    text = yaml.safe_dump(hpa_manifest([metric]))
     assert "1: x" in text
     request = DeclarePolicyRequest(text)
-    decision = declaring.declare_policy(world.state, request, Generation(9, 1), START_MS, nothing_unasked)
-    events, _ = applied(world.state, decision)
+    decision = declaring.declare_policy(world.state, request, Generation(9, 1), START_MS, no_unasked_metrics)
+    events, _ = apply_decision(world.state, decision)
     (event,) = [one for one in events if isinstance(one, ScalePolicyDeclared)]
     assert world.state.scaled[KEY].policy == read_attached(json.loads(event.manifest))
 
 
 def test_an_empty_namespace_is_the_default_one() -> None:
-    assert read_attached(named(namespace="")).target.namespace == "default"
+    assert read_attached(hpa_with_metadata(namespace="")).target.namespace == "default"
 
 
-def nothing_unasked(policy: ScalePolicyDeclared) -> tuple[str, ...]:
+def no_unasked_metrics(policy: ScalePolicyDeclared) -> tuple[str, ...]:
     return ()
 
 
-def declare(world: World, manifest: dict[str, Any], sequence: int) -> tuple[list[Any], tuple[str, ...]]:
+def declare_manifest(world: World, manifest: dict[str, Any], sequence: int) -> tuple[list[Any], tuple[str, ...]]:
     request = DeclarePolicyRequest(json.dumps(manifest))
     generation = Generation(9, sequence)
-    decision = declaring.declare_policy(world.state, request, generation, START_MS, nothing_unasked)
-    events, reply = applied(world.state, decision)
+    decision = declaring.declare_policy(world.state, request, generation, START_MS, no_unasked_metrics)
+    events, reply = apply_decision(world.state, decision)
     return events, reply.warnings
 
 
 def test_a_second_policy_for_a_workload_is_refused_with_the_name_of_the_first() -> None:
     world = World()
-    world.say(declared(3))
-    declare(world, targeting("web"), 1)
-    for manifest in (named(name="other"), own(minReplicas=1, metrics=[cpu_at(50)])):
+    world.publish_input(workload_declared(3))
+    declare_manifest(world, hpa_with_target("web"), 1)
+    for manifest in (
+        hpa_with_metadata(name="other"),
+        scale_policy_manifest(minReplicas=1, metrics=[cpu_utilization_metric(50)]),
+    ):
         with pytest.raises(
             RequestError, match="shop/web: HorizontalPodAutoscaler web-hpa scales it already"
         ) as refused:
-            declare(world, manifest, 2)
+            declare_manifest(world, manifest, 2)
         assert refused.value.code == "FAILED_PRECONDITION"
     assert world.state.scaled[KEY].declared.policy == "web-hpa"
 
 
 def test_a_policy_that_names_another_workload_leaves_the_one_before() -> None:
     world = World()
-    world.say(declared(3))
-    declare(world, targeting("web"), 1)
-    events, warnings = declare(world, targeting("web2"), 2)
+    world.publish_input(workload_declared(3))
+    declare_manifest(world, hpa_with_target("web"), 1)
+    events, warnings = declare_manifest(world, hpa_with_target("web2"), 2)
     assert list(world.state.scaled) == [(KEY[0], "web2")]
     assert [event for event in events if isinstance(event, Tombstone)]
     assert any("shop/web: not scaled by it any more" in text for text in warnings)
@@ -185,14 +216,18 @@ def test_a_scale_policy_of_cpu_alone_stays_above_none_and_comes_back_from_a_wind
     """Without pods there is no cpu to be read: nothing would ever ask for one again."""
     night = {"name": "night", "timeZone": "UTC", "from": "1970-01-12T13:50", "until": "1970-01-12T14:00", "exact": 0}
     world = World()
-    world.say(declared(3))
-    world.policy(own(metrics=[cpu_at(50)], calendar=[night]))
+    world.publish_input(workload_declared(3))
+    world.declare_policy(scale_policy_manifest(metrics=[cpu_utilization_metric(50)], calendar=[night]))
     for second in range(0, 1_800, 15):
         at_ms = START_MS + second * 1000
-        world.until(at_ms)
-        world.say(pods("c", [0] * (sizes(world)[-1][1] if sizes(world) else 3), at_ms + 1, second + 1))
-    assert 0 in [replicas for _, replicas in sizes(world)]
-    assert sizes(world)[-1][1] == 1
+        world.advance_to(at_ms)
+        world.publish_input(
+            pods_observed(
+                "c", [0] * (decided_sizes(world)[-1][1] if decided_sizes(world) else 3), at_ms + 1, second + 1
+            )
+        )
+    assert 0 in [replicas for _, replicas in decided_sizes(world)]
+    assert decided_sizes(world)[-1][1] == 1
 
 
 @pytest.mark.parametrize(
@@ -205,20 +240,22 @@ def test_a_scale_policy_of_cpu_alone_stays_above_none_and_comes_back_from_a_wind
 def test_what_a_policy_cuts_at_once_is_said_before_and_when_it_is_declared(replicas: int, words: list[str]) -> None:
     """Kubernetes cuts them as well, and asks nobody; whoever declares is told."""
     world = World()
-    world.say(declared(replicas))
-    manifest = json.dumps(targeting("web"))
+    world.publish_input(workload_declared(replicas))
+    manifest = json.dumps(hpa_with_target("web"))
     for plan_only in (True, False):
         request = DeclarePolicyRequest(manifest, plan_only)
-        decision = declaring.declare_policy(world.state, request, Generation(9, 1), START_MS, nothing_unasked)
+        decision = declaring.declare_policy(world.state, request, Generation(9, 1), START_MS, no_unasked_metrics)
         assert list(decision.reply.warnings) == words
 
 
 @pytest.mark.parametrize("over", [True, False])
 def test_a_dated_window_that_is_over_is_warned_of(over: bool) -> None:
     world = World()
-    world.say(declared(3))
+    world.publish_input(workload_declared(3))
     year = "1969" if over else "2069"
     window = {"name": "sale", "timeZone": "UTC", "from": f"{year}-11-27", "until": f"{year}-11-28", "floor": 2}
-    _, warnings = declare(world, own(metrics=[cpu_at(50)], calendar=[window]), 1)
+    _, warnings = declare_manifest(
+        world, scale_policy_manifest(metrics=[cpu_utilization_metric(50)], calendar=[window]), 1
+    )
     words = "ScalePolicy.spec.calendar[0].until: window sale is over: it has no effect"
     assert list(warnings) == ([words] if over else [])

@@ -19,21 +19,21 @@ from hpa.core.own.draining import (
     QueuePartition,
     QueuePartitions,
     ServiceRate,
-    drained_s,
     queue_after_reading,
     replicas_to_drain,
+    seconds_to_drain,
 )
 
 FAST = ServiceRate(rate=10.0)
 
 
-def drain(
+def drain_wish(
     group: ConsumerGroup, partitions: list[QueuePartition], service: ServiceRate, target: DrainTarget, max_replicas: int
 ) -> DrainWish:
     return replicas_to_drain(group, QueuePartitions.from_rows(partitions), service, target, max_replicas)
 
 
-def of(replicas: int) -> ConsumerGroup:
+def group_of_size(replicas: int) -> ConsumerGroup:
     return ConsumerGroup(replicas, replicas)
 
 
@@ -107,7 +107,9 @@ def test_the_size_asked_for(
     within_s: float,
     expected: tuple[int, str, int],
 ) -> None:
-    found = drain(of(current), [QueuePartition(*one) for one in partitions], service, DrainTarget(within_s), 100)
+    found = drain_wish(
+        group_of_size(current), [QueuePartition(*one) for one in partitions], service, DrainTarget(within_s), 100
+    )
     assert (found.replicas, found.reason, found.hot) == expected
 
 
@@ -121,15 +123,15 @@ def test_the_size_asked_for(
 )
 def test_a_burst_that_has_waited_is_read_sooner(waited_s: float, expected: int) -> None:
     partitions = [QueuePartition(270, 0, waited_s)] * 16
-    assert drain(of(1), partitions, FAST, DrainTarget(120), 100).replicas == expected
+    assert drain_wish(group_of_size(1), partitions, FAST, DrainTarget(120), 100).replicas == expected
 
 
 def test_what_came_evenly_is_not_as_old_as_its_oldest() -> None:
     """A lag that arrivals explain is in time though its oldest record has waited for most of the time."""
     evenly = [QueuePartition(100, 1, 100)] * 8
-    assert drain(of(1), evenly, FAST, DrainTarget(120), 100).reason == WITHIN_TARGET
+    assert drain_wish(group_of_size(1), evenly, FAST, DrainTarget(120), 100).reason == WITHIN_TARGET
     at_once = [QueuePartition(100, 0, 100)] * 8
-    assert drain(of(1), at_once, FAST, DrainTarget(120), 100).reason == TO_DRAIN
+    assert drain_wish(group_of_size(1), at_once, FAST, DrainTarget(120), 100).reason == TO_DRAIN
 
 
 @pytest.mark.parametrize(
@@ -149,21 +151,21 @@ def test_they_leave_together_and_make_nothing_late(
     """24 replicas for 24 partitions, ten records a second each, to which half of one comes."""
     partitions = [QueuePartition(lag, 0.5, waited_s if lag else 0.0) for lag in lags]
     service = ServiceRate(10.0, 30.0, 5.0)
-    found = drain(of(24), partitions, service, DrainTarget(120), 24)
+    found = drain_wish(group_of_size(24), partitions, service, DrainTarget(120), 24)
     assert (found.replicas, found.reason) == expected
 
 
 def test_who_starts_counts_from_when_it_is_ready() -> None:
     """After a jump the size stays while its replicas start; a longer queue makes it jump again."""
     service, target = ServiceRate(10.0, 40.0, 5.0), DrainTarget(120)
-    found = drain(of(1), [QueuePartition(150, 0.5)] * 40, service, target, 100)
+    found = drain_wish(group_of_size(1), [QueuePartition(150, 0.5)] * 40, service, target, 100)
     assert found.reason == TO_DRAIN
     for gone_s in (10, 30):
         group = ConsumerGroup(found.replicas, 1, 40.0 - gone_s)
         then = queue_after_reading(QueuePartitions.from_rows([QueuePartition(150, 0.5)] * 40), 1, service, gone_s)
         assert replicas_to_drain(group, then, service, target, 100).replicas == found.replicas
     more = [QueuePartition(280, 0.5)] * 40
-    assert drain(ConsumerGroup(found.replicas, 1, 30.0), more, service, target, 100).replicas > found.replicas
+    assert drain_wish(ConsumerGroup(found.replicas, 1, 30.0), more, service, target, 100).replicas > found.replicas
 
 
 @pytest.mark.parametrize(
@@ -183,9 +185,9 @@ def test_fewer_for_a_while(wanted: int, reading: int, work: float, lag: float, e
     service, target = ServiceRate(10.0, 30.0, 5.0), DrainTarget(120, 0.1, alternates=True)
     waited_s = lag / work * 2.4
     partitions = [QueuePartition(lag, work * 10 / 24, waited_s)] * 24
-    found = drain(ConsumerGroup(wanted, reading), partitions, service, target, 100)
+    found = drain_wish(ConsumerGroup(wanted, reading), partitions, service, target, 100)
     assert (found.replicas, found.reason) == expected
-    resting = drain(ConsumerGroup(wanted, reading), partitions, service, DrainTarget(120, 0.1), 100)
+    resting = drain_wish(ConsumerGroup(wanted, reading), partitions, service, DrainTarget(120, 0.1), 100)
     assert resting.reason == (WITHIN_TARGET if found.reason == FOR_A_WHILE else found.reason)
 
 
@@ -204,15 +206,17 @@ GROUPS = st.builds(lambda wanted, starting, ready_s: ConsumerGroup(wanted, max(0
                    st.integers(0, 30), st.integers(0, 30), st.floats(0, 60))  # fmt: skip
 
 
-def ask(group: ConsumerGroup, partitions: list[QueuePartition], service: ServiceRate, target: DrainTarget) -> DrainWish:
-    return drain(group, partitions, service, target, 30)
+def drain_wish_of_at_most_30(
+    group: ConsumerGroup, partitions: list[QueuePartition], service: ServiceRate, target: DrainTarget
+) -> DrainWish:
+    return drain_wish(group, partitions, service, target, 30)
 
 
 @given(group=GROUPS, partitions=SKEWED, service=SERVICES, target=TARGETS)
 def test_never_more_than_can_work_and_never_zero_with_work(
     group: ConsumerGroup, partitions: list[QueuePartition], service: ServiceRate, target: DrainTarget
 ) -> None:
-    found = ask(group, partitions, service, target)
+    found = drain_wish_of_at_most_30(group, partitions, service, target)
     work = any(one.lag > 0 or one.arrivals > 0 for one in partitions)
     assert min(work, 1) <= found.replicas <= min(len(partitions), 30)
 
@@ -221,17 +225,17 @@ def test_never_more_than_can_work_and_never_zero_with_work(
 def test_each_reason_says_its_direction(
     group: ConsumerGroup, partitions: list[QueuePartition], service: ServiceRate, target: DrainTarget
 ) -> None:
-    found = ask(group, partitions, service, target)
+    found = drain_wish_of_at_most_30(group, partitions, service, target)
     kept = min(group.wanted, len(partitions), 30)
     direction = {TO_DRAIN: 1, TOO_MANY: -1, FOR_A_WHILE: -1, WITHIN_TARGET: 0, NOT_WORTH_IT: 0}
     if found.reason != NOTHING_TO_DO:
         assert (found.replicas > kept) - (found.replicas < kept) == direction[found.reason]
 
 
-def simulated_s(current: int, wanted: int, partitions: list[QueuePartition], service: ServiceRate) -> float:
+def simulated_drain_seconds(current: int, wanted: int, partitions: list[QueuePartition], service: ServiceRate) -> float:
     """In small steps: who runs reads while others start, nobody during the rebalance, then all; partitions in turn."""
 
-    def step(lags: list[float], readers: int, seconds: float) -> list[float]:
+    def lags_after_step(lags: list[float], readers: int, seconds: float) -> list[float]:
         come = [lag + one.arrivals * seconds for lag, one in zip(lags, partitions, strict=True)]
         for reader in range(readers):
             total, can = sum(come[reader::readers]), service.rate * seconds
@@ -240,11 +244,11 @@ def simulated_s(current: int, wanted: int, partitions: list[QueuePartition], ser
 
     lags = [one.lag for one in partitions]
     for _ in range(100):
-        lags = step(lags, current, service.start_s / 100)
-    lags = step(lags, 0, service.rebalance_s)
+        lags = lags_after_step(lags, current, service.start_s / 100)
+    lags = lags_after_step(lags, 0, service.rebalance_s)
     at_s = service.start_s + service.rebalance_s
     while sum(lags) > 1e-6 * service.rate and at_s < 3600:
-        lags = step(lags, wanted, 0.5)
+        lags = lags_after_step(lags, wanted, 0.5)
         at_s += 0.5
     return at_s
 
@@ -263,9 +267,9 @@ def test_one_jump_drains_in_time(
     """By a simulation. load, coming: what waits and what comes, as the work of so many replicas for all of the time."""
     service = ServiceRate(rate, delays[0] * within_s, delays[1] * within_s)
     partitions = [QueuePartition(load * rate * within_s / 40, coming * load * rate / 40)] * 40
-    found = drain(of(current), partitions, service, DrainTarget(within_s), 100)
+    found = drain_wish(group_of_size(current), partitions, service, DrainTarget(within_s), 100)
     assert found.reason == TO_DRAIN
-    took_s = simulated_s(current, found.replicas, partitions, service)
+    took_s = simulated_drain_seconds(current, found.replicas, partitions, service)
     assert took_s == pytest.approx(found.drained_s, abs=1)
     if not found.hot:
         assert took_s <= within_s + 1
@@ -284,10 +288,13 @@ def test_who_is_needed_stays(
     """After a scale-in those that stay drain in time what waits, and nobody is called back."""
     partitions = [QueuePartition(lag * rate, arrivals * rate) for lag, arrivals in load]
     service, target = ServiceRate(rate, 20.0, rebalance_s), DrainTarget(60.0, margin)
-    found = ask(of(current), partitions, service, target)
+    found = drain_wish_of_at_most_30(group_of_size(current), partitions, service, target)
     if found.reason == TOO_MANY:
         assert found.drained_s <= target.within_s + service.rebalance_s + 1e-6
-        assert ask(of(found.replicas), partitions, service, target).replicas <= found.replicas
+        assert (
+            drain_wish_of_at_most_30(group_of_size(found.replicas), partitions, service, target).replicas
+            <= found.replicas
+        )
 
 
 @given(replicas=st.integers(1, 30), partitions=EVEN, service=SERVICES, more=st.floats(1, 1000))
@@ -295,11 +302,11 @@ def test_a_longer_queue_is_never_drained_sooner(
     replicas: int, partitions: list[QueuePartition], service: ServiceRate, more: float
 ) -> None:
     longer = [QueuePartition(one.lag + more, one.arrivals) for one in partitions]
-    assert drained_s(replicas, QueuePartitions.from_rows(longer), service) >= drained_s(
+    assert seconds_to_drain(replicas, QueuePartitions.from_rows(longer), service) >= seconds_to_drain(
         replicas, QueuePartitions.from_rows(partitions), service
     )
 
 
 def test_what_never_drains_takes_for_ever() -> None:
-    assert drained_s(1, QueuePartitions.from_rows([QueuePartition(0, 20)]), FAST) == math.inf
-    assert drained_s(1, QueuePartitions.from_rows([QueuePartition(5, 10)]), FAST) == math.inf
+    assert seconds_to_drain(1, QueuePartitions.from_rows([QueuePartition(0, 20)]), FAST) == math.inf
+    assert seconds_to_drain(1, QueuePartitions.from_rows([QueuePartition(5, 10)]), FAST) == math.inf

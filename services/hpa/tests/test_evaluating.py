@@ -71,7 +71,9 @@ class Run:
     due_ms: int | None = 0
     restarts: bool = False
 
-    def ask(self, now_ms: int, reading: Reading, seen: PodsSeen = NO_PODS, mode: str = EVENT) -> int | None:
+    def evaluate_reading(
+        self, now_ms: int, reading: Reading, seen: PodsSeen = NO_PODS, mode: str = EVENT
+    ) -> int | None:
         if self.restarts:
             self.state = msgspec.json.decode(msgspec.json.encode(self.state), type=ScalingState)
         observed = ObservedMetrics(ScaleTargetSize(self.replicas, self.replicas), seen, (reading,))
@@ -81,18 +83,18 @@ class Run:
         return found.decision.replicas
 
 
-def reading_of(lag: int | None) -> Reading:
+def reading_of_lag(lag: int | None) -> Reading:
     return UnavailableMetric("no answer") if lag is None else SeriesReading((lag,))
 
 
-def decisions(run: Run, trace: dict[int, int | None], *, always: bool) -> list[tuple[int, int]]:
+def decisions_for_trace(run: Run, trace: dict[int, int | None], *, always: bool) -> list[tuple[int, int]]:
     """What was scaled to, and when: asked at every instant, or when the lag changed or it was due."""
     found, lag = [], None
     for now_ms in range(INSTANTS):
         changed = now_ms in trace or now_ms == 0
         lag = trace.get(now_ms, lag)
         if always or changed or (run.due_ms is not None and run.due_ms <= now_ms):
-            replicas = run.ask(now_ms, reading_of(lag))
+            replicas = run.evaluate_reading(now_ms, reading_of_lag(lag))
             if replicas is not None:
                 found.append((now_ms, replicas))
     return found
@@ -107,8 +109,8 @@ def decisions(run: Run, trace: dict[int, int | None], *, always: bool) -> list[t
 def test_due_instants_are_all_at_which_time_alone_decides(
     policy: Autoscaler, replicas: int, trace: dict[int, int | None]
 ) -> None:
-    always = decisions(Run(policy, replicas), trace, always=True)
-    assert decisions(Run(policy, replicas), trace, always=False) == always
+    always = decisions_for_trace(Run(policy, replicas), trace, always=True)
+    assert decisions_for_trace(Run(policy, replicas), trace, always=False) == always
 
 
 @given(policy=POLICIES, replicas=st.integers(0, 20), trace=TRACES)
@@ -116,8 +118,8 @@ def test_a_restart_at_any_record_changes_no_later_decision(
     policy: Autoscaler, replicas: int, trace: dict[int, int | None]
 ) -> None:
     """The state is written and read back before every single decision."""
-    without = decisions(Run(policy, replicas), trace, always=False)
-    assert decisions(Run(policy, replicas, restarts=True), trace, always=False) == without
+    without = decisions_for_trace(Run(policy, replicas), trace, always=False)
+    assert decisions_for_trace(Run(policy, replicas, restarts=True), trace, always=False) == without
 
 
 @given(
@@ -135,9 +137,9 @@ def test_a_pod_that_leaves_its_initialization_is_due(started: list[int], use: in
     reading, seen = PodReading({key: Sample(use, 10, 2) for key in pods}), PodsSeen(pods)
     eager, patient = Run(policy, len(pods)), Run(policy, len(pods))
     for now_ms in range(INSTANTS):
-        decided = eager.ask(now_ms, reading, seen)
+        decided = eager.evaluate_reading(now_ms, reading, seen)
         if patient.due_ms is not None and patient.due_ms <= now_ms:
-            assert patient.ask(now_ms, reading, seen) == decided
+            assert patient.evaluate_reading(now_ms, reading, seen) == decided
         else:
             assert decided is None
 
@@ -148,7 +150,7 @@ def test_in_controller_mode_nothing_counts_between_its_instants(lags: list[int |
     run = Run(policy, 5)
     for turn, lag in enumerate(lags):
         now_ms = turn * SYNC_PERIOD_MS
-        run.ask(now_ms, reading_of(lag), mode=CONTROLLER)
+        run.evaluate_reading(now_ms, reading_of_lag(lag), mode=CONTROLLER)
         assert run.due_ms == now_ms + SYNC_PERIOD_MS
         assert all(step.to_ms % SYNC_PERIOD_MS == 0 for step in run.state.history.steps or ())
 
@@ -162,10 +164,10 @@ def test_in_controller_mode_nothing_counts_between_its_instants(lags: list[int |
 )
 def test_the_cap_without_behaviour_is_for_each_sync_period(mode: str, expected: list[int | None]) -> None:
     run = Run(Autoscaler(40, (QUEUE,)), 1)
-    assert [run.ask(now_ms, SeriesReading((10**6,)), mode=mode) for now_ms in (0, 1, 2)] == expected
+    assert [run.evaluate_reading(now_ms, SeriesReading((10**6,)), mode=mode) for now_ms in (0, 1, 2)] == expected
     if mode == EVENT:
         assert run.due_ms == SYNC_PERIOD_MS
-        assert run.ask(SYNC_PERIOD_MS, SeriesReading((10**6,))) == 8
+        assert run.evaluate_reading(SYNC_PERIOD_MS, SeriesReading((10**6,))) == 8
 
 
 @pytest.mark.parametrize("behavior", [None, Behavior(ScalingRules((ScalingPolicy(BY_PODS, 4, 5),)), ScalingRules(()))])
@@ -174,6 +176,6 @@ def test_while_nothing_changes_nothing_is_due_after_few_steps(behavior: Behavior
     run = Run(Autoscaler(10, (QUEUE,), 1, behavior), 1)
     asked: list[int | None] = []
     while run.due_ms is not None and len(asked) < 20:
-        asked.append(run.ask(run.due_ms, reading_of(30_000)))
+        asked.append(run.evaluate_reading(run.due_ms, reading_of_lag(30_000)))
     assert (run.replicas, run.due_ms, asked[-1]) == (3, None, None)
     assert len(asked) <= 3

@@ -2,28 +2,28 @@
 
 import pytest
 
-from hpa.core.requests.answers import explain, policy_reply
+from hpa.core.requests.answers import explain_workload, policy_reply
 
 from .world import (
     KAFKA,
     KEY,
     World,
-    at,
-    backlog,
-    begun,
-    condition,
-    cpu_at,
-    declared,
-    external,
-    hpa,
-    load,
-    own,
-    pods,
-    scaled_object,
+    backlog_observed,
+    condition_of_policy,
+    cpu_utilization_metric,
+    external_metric,
+    hpa_manifest,
+    load_observed,
+    ms_after_start,
+    pods_observed,
+    scale_policy_manifest,
+    scaled_object_manifest,
+    workload_declared,
+    world_under_policy,
 )
 
 
-def targets(made: World) -> str:
+def explained_targets(made: World) -> str:
     return policy_reply(made.state, made.state.scaled[KEY]).targets
 
 
@@ -31,32 +31,34 @@ def targets(made: World) -> str:
 def test_a_queue_that_is_known_at_no_replicas_is_not_unknown(lag: int) -> None:
     """Kubernetes' average over none is no number; then all of it is told."""
     paused = {"autoscaling.keda.sh/paused": "true"}
-    made = begun(scaled_object([KAFKA], paused if lag else None), replicas=0)
-    made.say(backlog([lag] + [0] * 7, at(10)))
-    assert targets(made).endswith(f": {lag}/10 (avg)")
-    assert [one.value for one in explain(made.state, made.state.scaled[KEY]).metrics] == [str(lag)]
+    made = world_under_policy(scaled_object_manifest([KAFKA], paused if lag else None), replicas=0)
+    made.publish_input(backlog_observed([lag] + [0] * 7, ms_after_start(10)))
+    assert explained_targets(made).endswith(f": {lag}/10 (avg)")
+    assert [one.value for one in explain_workload(made.state, made.state.scaled[KEY]).metrics] == [str(lag)]
 
 
 def test_partitions_that_a_trigger_does_not_mean_are_not_among_those_of_its_lag() -> None:
     some = {**KAFKA, "metadata": {**KAFKA["metadata"], "partitionLimitation": "0-1"}}
-    made = begun(scaled_object([some]), replicas=0)
-    made.say(backlog([5, 5, 90, 90], at(10)))
-    assert explain(made.state, made.state.scaled[KEY]).metrics[0].detail == "true lag 10 in 2 partitions"
+    made = world_under_policy(scaled_object_manifest([some]), replicas=0)
+    made.publish_input(backlog_observed([5, 5, 90, 90], ms_after_start(10)))
+    assert explain_workload(made.state, made.state.scaled[KEY]).metrics[0].detail == "true lag 10 in 2 partitions"
 
 
 def test_a_queue_that_is_not_known_at_no_replicas_is_unknown() -> None:
-    made = begun(scaled_object([KAFKA]), replicas=0)
-    made.say(backlog([], at(10), trouble="gone"))
-    assert targets(made).endswith(": <unknown>/10 (avg)")
+    made = world_under_policy(scaled_object_manifest([KAFKA]), replicas=0)
+    made.publish_input(backlog_observed([], ms_after_start(10), trouble="gone"))
+    assert explained_targets(made).endswith(": <unknown>/10 (avg)")
 
 
 @pytest.mark.parametrize("annotation", ["paused-replicas", "paused"])
 @pytest.mark.parametrize("replicas", [3, 8])
 def test_who_is_paused_says_so(annotation: str, replicas: int) -> None:
-    made = begun(scaled_object([KAFKA], {f"autoscaling.keda.sh/{annotation}": "3"}), replicas=replicas)
-    made.say(backlog([10] * 8, at(10)))
-    assert condition(made, "Paused") == ("True", "ScaledObjectPaused")
-    assert condition(made, "Ready") == ("True", "ScaledObjectReady")
+    made = world_under_policy(
+        scaled_object_manifest([KAFKA], {f"autoscaling.keda.sh/{annotation}": "3"}), replicas=replicas
+    )
+    made.publish_input(backlog_observed([10] * 8, ms_after_start(10)))
+    assert condition_of_policy(made, "Paused") == ("True", "ScaledObjectPaused")
+    assert condition_of_policy(made, "Ready") == ("True", "ScaledObjectReady")
 
 
 ALWAYS = {"name": "night", "timeZone": "UTC", "from": "1970-01-01", "until": "1971-01-01"}
@@ -76,82 +78,92 @@ ALWAYS = {"name": "night", "timeZone": "UTC", "from": "1970-01-01", "until": "19
 def test_the_window_that_binds_what_metrics_ask_for_is_named(
     effect: dict[str, object], queue: int, size: int, rules: list[tuple[str, int, int]]
 ) -> None:
-    made = begun(own(calendar=[{**ALWAYS, **effect}], metrics=[external("queue", "10")]), replicas=5)
-    made.say(load("queue", queue, at(10)))
-    made.until(at(12))
-    found = explain(made.state, made.state.scaled[KEY])
-    assert (made.replicas, found.asked, found.asked_by) == (size, queue // 10, "external metric queue")
+    made = world_under_policy(
+        scale_policy_manifest(calendar=[{**ALWAYS, **effect}], metrics=[external_metric("queue", "10")]), replicas=5
+    )
+    made.publish_input(load_observed("queue", queue, ms_after_start(10)))
+    made.advance_to(ms_after_start(12))
+    found = explain_workload(made.state, made.state.scaled[KEY])
+    assert (made.current_replicas, found.asked, found.asked_by) == (size, queue // 10, "external metric queue")
     assert [(one.rule, one.before, one.after) for one in found.rules] == rules
     assert all("night" in one.why for one in found.rules if one.rule == "calendar")
 
 
 def test_a_ceiling_takes_replicas_away_before_anybody_asks_for_any() -> None:
-    made = begun(own(calendar=[{**ALWAYS, "ceiling": 3}], metrics=[external("queue", "10")]), replicas=5)
-    found = explain(made.state, made.state.scaled[KEY])
-    assert (made.replicas, found.asked, found.reason) == (3, -1, "windows night are open")
+    made = world_under_policy(
+        scale_policy_manifest(calendar=[{**ALWAYS, "ceiling": 3}], metrics=[external_metric("queue", "10")]), replicas=5
+    )
+    found = explain_workload(made.state, made.state.scaled[KEY])
+    assert (made.current_replicas, found.asked, found.reason) == (3, -1, "windows night are open")
     assert [(one.rule, one.before, one.after) for one in found.rules] == [("calendar", 5, 3)]
 
 
 def test_a_queue_of_which_nothing_is_known_asks_for_nothing() -> None:
     kafka = {"bootstrapServers": "kafka:9092", "consumerGroup": "g", "topic": "orders"}
-    made = begun(own(drain={"within": "60s", "recordsPerSecond": 5, "kafka": kafka}), replicas=5)
-    found = explain(made.state, made.state.scaled[KEY])
-    assert (made.replicas, found.asked, found.asked_by, found.rules) == (5, -1, "", ())
+    made = world_under_policy(
+        scale_policy_manifest(drain={"within": "60s", "recordsPerSecond": 5, "kafka": kafka}), replicas=5
+    )
+    found = explain_workload(made.state, made.state.scaled[KEY])
+    assert (made.current_replicas, found.asked, found.asked_by, found.rules) == (5, -1, "", ())
 
 
-@pytest.mark.parametrize("manifest", [own(calendar=[{**ALWAYS, "floor": 2}]), scaled_object([KAFKA])])
+@pytest.mark.parametrize(
+    "manifest", [scale_policy_manifest(calendar=[{**ALWAYS, "floor": 2}]), scaled_object_manifest([KAFKA])]
+)
 def test_that_there_was_no_workload_is_said_no_more_once_there_is(manifest: dict[str, object]) -> None:
     made = World()
-    made.policy(manifest)
-    assert condition(made, "AbleToScale") == ("False", "FailedGetScale")
-    made.until(at(5))
-    made.say(declared(0))
-    made.say(backlog([10] * 8, at(10)))
-    assert made.replicas > 0
-    assert condition(made, "AbleToScale")[0] == "True"
+    made.declare_policy(manifest)
+    assert condition_of_policy(made, "AbleToScale") == ("False", "FailedGetScale")
+    made.advance_to(ms_after_start(5))
+    made.publish_input(workload_declared(0))
+    made.publish_input(backlog_observed([10] * 8, ms_after_start(10)))
+    assert made.current_replicas > 0
+    assert condition_of_policy(made, "AbleToScale")[0] == "True"
 
 
 def test_what_a_scaled_object_says_of_its_autoscaler_is_as_of_now_and_the_same_after_a_restart() -> None:
-    made = begun(scaled_object([KAFKA]), replicas=3)
-    assert condition(made, "HPAActive") == ("False", "FailedGetExternalMetric")
-    made.say(backlog([10] * 8, at(10)))
-    assert condition(made, "HPAActive") == ("True", "HPAActive")
-    before = explain(made.state, made.state.scaled[KEY])
+    made = world_under_policy(scaled_object_manifest([KAFKA]), replicas=3)
+    assert condition_of_policy(made, "HPAActive") == ("False", "FailedGetExternalMetric")
+    made.publish_input(backlog_observed([10] * 8, ms_after_start(10)))
+    assert condition_of_policy(made, "HPAActive") == ("True", "HPAActive")
+    before = explain_workload(made.state, made.state.scaled[KEY])
     made.restart()
-    assert explain(made.state, made.state.scaled[KEY]).conditions == before.conditions
+    assert explain_workload(made.state, made.state.scaled[KEY]).conditions == before.conditions
 
 
 def test_a_fallback_is_a_rule_between_two_sizes() -> None:
-    made = begun(scaled_object([KAFKA], minReplicaCount=1, fallback={"failureThreshold": 1, "replicas": 6}), replicas=2)
-    made.say(backlog([5], at(5)))
+    made = world_under_policy(
+        scaled_object_manifest([KAFKA], minReplicaCount=1, fallback={"failureThreshold": 1, "replicas": 6}), replicas=2
+    )
+    made.publish_input(backlog_observed([5], ms_after_start(5)))
     for second in (40, 80, 120):
-        made.say(backlog([], at(second), trouble="gone"))
-        made.until(at(second + 1))
-    rules = explain(made.state, made.state.scaled[KEY]).rules
-    assert made.replicas == 6
+        made.publish_input(backlog_observed([], ms_after_start(second), trouble="gone"))
+        made.advance_to(ms_after_start(second + 1))
+    rules = explain_workload(made.state, made.state.scaled[KEY]).rules
+    assert made.current_replicas == 6
     assert [(one.before, one.after) for one in rules if one.rule == "fallback"] == [(6, 6)]
     assert all(one.before >= 0 for one in rules)
 
 
 def test_at_none_the_autoscaler_of_a_scaled_object_rests_and_says_so() -> None:
     """As Kubernetes' controller does of the HorizontalPodAutoscaler that KEDA makes."""
-    made = begun(scaled_object([KAFKA], cooldownPeriod=10), replicas=0)
-    made.say(backlog([10] * 8, at(10)))
-    assert (made.replicas, condition(made, "ScalingActive")) == (8, ("True", "ValidMetricFound"))
-    made.say(backlog([0] * 8, at(20)))
-    made.until(at(60))
-    assert (made.replicas, condition(made, "ScalingActive")) == (0, ("False", "ScalingDisabled"))
-    made.say(backlog([10] * 8, at(70)))
-    assert (made.replicas, condition(made, "ScalingActive")) == (8, ("True", "ValidMetricFound"))
+    made = world_under_policy(scaled_object_manifest([KAFKA], cooldownPeriod=10), replicas=0)
+    made.publish_input(backlog_observed([10] * 8, ms_after_start(10)))
+    assert (made.current_replicas, condition_of_policy(made, "ScalingActive")) == (8, ("True", "ValidMetricFound"))
+    made.publish_input(backlog_observed([0] * 8, ms_after_start(20)))
+    made.advance_to(ms_after_start(60))
+    assert (made.current_replicas, condition_of_policy(made, "ScalingActive")) == (0, ("False", "ScalingDisabled"))
+    made.publish_input(backlog_observed([10] * 8, ms_after_start(70)))
+    assert (made.current_replicas, condition_of_policy(made, "ScalingActive")) == (8, ("True", "ValidMetricFound"))
 
 
 def test_a_size_that_a_window_keeps_at_the_maximum_is_told_by_the_window_and_then_the_maximum() -> None:
     """Of 400 cut to 20 the window knows 400; nobody is told that metrics are below target beside too many replicas."""
-    made = begun(hpa([cpu_at(50)]), replicas=400)
-    made.say(pods("c", [10] * 20, at(20), 2))
-    made.until(at(30))
-    found = explain(made.state, made.state.scaled[KEY])
-    assert made.replicas == 20
+    made = world_under_policy(hpa_manifest([cpu_utilization_metric(50)]), replicas=400)
+    made.publish_input(pods_observed("c", [10] * 20, ms_after_start(20), 2))
+    made.advance_to(ms_after_start(30))
+    found = explain_workload(made.state, made.state.scaled[KEY])
+    assert made.current_replicas == 20
     assert [(one.rule, one.before, one.after, one.why) for one in found.rules] == [
         ("window", found.asked, 400, "ScaleDownStabilized"),
         ("bounds", 400, 20, "TooManyReplicas"),
@@ -160,7 +172,7 @@ def test_a_size_that_a_window_keeps_at_the_maximum_is_told_by_the_window_and_the
 
 
 def test_when_time_alone_changes_a_size_it_is_said_what_is_too_old_then() -> None:
-    made = begun(own(metrics=[external("queue", "10")]), replicas=5)
-    made.say(load("queue", 50, at(10)))
-    found = explain(made.state, made.state.scaled[KEY])
+    made = world_under_policy(scale_policy_manifest(metrics=[external_metric("queue", "10")]), replicas=5)
+    made.publish_input(load_observed("queue", 50, ms_after_start(10)))
+    found = explain_workload(made.state, made.state.scaled[KEY])
     assert found.due_why == "the last measurement of an external metric is too old by then to count"

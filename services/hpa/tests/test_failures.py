@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
 from hpa.core.heard.heard import HeardRecord
-from hpa.core.requests.answers import explain
+from hpa.core.requests.answers import explain_workload
 from hpa.core.scaled import BadPolicy, FailedDecision, IsOver, ScaledWorkload
 from hpa.core.sizing.composing import SizingCase
 from hpa.core.state import HpaState
@@ -30,7 +30,19 @@ from spillway.local_bus import LocalBroker, LocalBus
 from spillway.running.request_queue import Written
 from spillway.running.standby import WriterTurn
 
-from .world import KEY, World, at, begun, condition, declared, external, hpa, load, own, sizes
+from .world import (
+    KEY,
+    World,
+    condition_of_policy,
+    decided_sizes,
+    external_metric,
+    hpa_manifest,
+    load_observed,
+    ms_after_start,
+    scale_policy_manifest,
+    workload_declared,
+    world_under_policy,
+)
 
 OTHER = (KEY[0], "other")
 
@@ -47,29 +59,33 @@ class Defective(HpaState):
         return msgspec.structs.replace(found, moment=msgspec.structs.replace(found.moment, rules=rules))
 
 
-def _with_another(made_of: type[HpaState] = Defective) -> World:
+def _world_with_two_workloads(made_of: type[HpaState] = Defective) -> World:
     """Two workloads with the same policy, of which one will fail."""
-    made = begun(hpa([external("queue", "10")]), replicas=1, made_of=made_of, follows=False)
-    made._written(made.state.decide_on_record(made._append(replace(declared(1), name=OTHER[1])), made.now_ms))
+    made = world_under_policy(
+        hpa_manifest([external_metric("queue", "10")]), replicas=1, made_of=made_of, follows=False
+    )
+    made._write_events(
+        made.state.decide_on_record(made._append_record(replace(workload_declared(1), name=OTHER[1])), made.now_ms)
+    )
     (policy,) = [one.event for one in made.log if one.topic == SCALE_POLICIES.name]
     assert isinstance(policy, ScalePolicyDeclared)
-    other = replace(policy, name=OTHER[1], policy="other", generation=made._generation())
-    made._written(made.state.put_policy_in_force(other))
+    other = replace(policy, name=OTHER[1], policy="other", generation=made._next_generation())
+    made._write_events(made.state.put_policy_in_force(other))
     return made
 
 
-def _decided(made: World, name: str) -> list[int]:
+def _decided_replicas(made: World, name: str) -> list[int]:
     return [one.event.replicas for one in made.log if isinstance(one.event, ScaleDecided) and one.event.name == name]
 
 
 def test_a_decision_that_an_error_stops_stops_no_other() -> None:
-    made = _with_another()
-    made.say(load("queue", 30, at(5)))
-    made.say(load("queue", 13, at(10)))
-    made.say(replace(load("queue", 40, at(11)), name=OTHER[1]))
-    made.say(load("queue", 13, at(12)))
-    assert (made.replicas, _decided(made, OTHER[1])) == (3, [4])
-    told = explain(made.state, made.state.scaled[KEY])
+    made = _world_with_two_workloads()
+    made.publish_input(load_observed("queue", 30, ms_after_start(5)))
+    made.publish_input(load_observed("queue", 13, ms_after_start(10)))
+    made.publish_input(replace(load_observed("queue", 40, ms_after_start(11)), name=OTHER[1]))
+    made.publish_input(load_observed("queue", 13, ms_after_start(12)))
+    assert (made.current_replicas, _decided_replicas(made, OTHER[1])) == (3, [4])
+    told = explain_workload(made.state, made.state.scaled[KEY])
     (active,) = [one for one in told.conditions if one.type == "ScalingActive"]
     assert (active.status, active.reason) == ("False", "EvaluationFailed")
     assert active.message.startswith("an error in hpa itself: TypeError: ")
@@ -79,48 +95,51 @@ def test_a_decision_that_an_error_stops_stops_no_other() -> None:
 
 
 def test_once_it_can_be_decided_it_is_and_the_error_is_said_no_more() -> None:
-    for manifest in (hpa([external("queue", "10")]), own(metrics=[external("queue", "10")])):
-        made = begun(manifest, replicas=1, made_of=Defective)
-        made.say(load("queue", 13, at(10)))
-        made.until(at(100))
-        assert (made.replicas, condition(made, "ScalingActive")[1]) == (1, "EvaluationFailed")
-        made.say(load("queue", 30, at(110)))
-        assert (made.replicas, condition(made, "ScalingActive")[1]) == (3, "ValidMetricFound")
+    for manifest in (
+        hpa_manifest([external_metric("queue", "10")]),
+        scale_policy_manifest(metrics=[external_metric("queue", "10")]),
+    ):
+        made = world_under_policy(manifest, replicas=1, made_of=Defective)
+        made.publish_input(load_observed("queue", 13, ms_after_start(10)))
+        made.advance_to(ms_after_start(100))
+        assert (made.current_replicas, condition_of_policy(made, "ScalingActive")[1]) == (1, "EvaluationFailed")
+        made.publish_input(load_observed("queue", 30, ms_after_start(110)))
+        assert (made.current_replicas, condition_of_policy(made, "ScalingActive")[1]) == (3, "ValidMetricFound")
 
 
 def test_a_failure_is_the_same_after_a_restart() -> None:
-    made, killed = _with_another(), _with_another()
+    made, killed = _world_with_two_workloads(), _world_with_two_workloads()
     for second, value in enumerate((30, 13, 13, 60, 13, 5)):
         for one in (made, killed):
-            one.say(load("queue", value, at(20 * second + 5)))
+            one.publish_input(load_observed("queue", value, ms_after_start(20 * second + 5)))
         killed.restart()
-    assert sizes(killed) == sizes(made)
-    assert [replicas for _, replicas in sizes(made)] == [3, 6]
-    said = [explain(one.state, one.state.scaled[KEY]) for one in (made, killed)]
+    assert decided_sizes(killed) == decided_sizes(made)
+    assert [replicas for _, replicas in decided_sizes(made)] == [3, 6]
+    said = [explain_workload(one.state, one.state.scaled[KEY]) for one in (made, killed)]
     assert said[0].conditions == said[1].conditions
     assert said[0].due_ms == said[1].due_ms
 
 
 def test_a_record_that_an_error_stops_has_no_effect_and_stops_no_other() -> None:
     """Now, and where it is read again after a restart."""
-    made = begun(hpa([external("queue", "10")]), replicas=1)
+    made = world_under_policy(hpa_manifest([external_metric("queue", "10")]), replicas=1)
     broken: Any = {"value_milli": "13"}
-    made.say(load("queue", 30, at(5)))
+    made.publish_input(load_observed("queue", 30, ms_after_start(5)))
     for second in (10, 11):
-        made.say(replace(load("queue", 13, at(second)), **broken))
-    assert (made.replicas, made.state.dropped) == (3, {"error": 2})
+        made.publish_input(replace(load_observed("queue", 13, ms_after_start(second)), **broken))
+    assert (made.current_replicas, made.state.dropped) == (3, {"error": 2})
     (failed,) = made.state.failed
     assert (failed.key, failed.topic, "TypeError" in failed.trace) == (KEY, LOAD.name, True)
     made.restart()
-    made.say(load("queue", 60, at(20)))
-    assert made.replicas == 6
+    made.publish_input(load_observed("queue", 60, ms_after_start(20)))
+    assert made.current_replicas == 6
 
 
 def test_a_policy_that_an_error_stops_is_refused_as_one_that_cannot_be_read() -> None:
-    made = begun(hpa([external("queue", "10")]), replicas=1, follows=False)
+    made = world_under_policy(hpa_manifest([external_metric("queue", "10")]), replicas=1, follows=False)
     policy = next(one for one in made.log if one.topic == SCALE_POLICIES.name)
     assert isinstance(policy.event, ScalePolicyDeclared)
-    broken: Any = {"manifest": None, "generation": made._generation()}
+    broken: Any = {"manifest": None, "generation": made._next_generation()}
     with pytest.raises(BadPolicy, match="an error in hpa itself: AttributeError"):
         made.state.follow_record(msgspec.structs.replace(policy, event=replace(policy.event, **broken)))
     assert list(made.state.refused) == [KEY]
@@ -149,15 +168,15 @@ async def test_what_failed_is_counted_each_time_and_logged_once() -> None:
 
 def test_a_decision_and_the_state_behind_it_are_written_together() -> None:
     """Else a crash between them decides the same again, or forgets that it did."""
-    world = begun(hpa([external("queue", "10")]), replicas=1)
+    world = world_under_policy(hpa_manifest([external_metric("queue", "10")]), replicas=1)
     made = Hpa(
         LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"),
         HpaSettings(),
         "hpa-1",
-        HpaClocks(lambda: at(10), lambda: 0.0),
+        HpaClocks(lambda: ms_after_start(10), lambda: 0.0),
     )
     made._state, made._has_begun = world.state, True
-    made._heard.append(world._append(load("queue", 40, at(10))))
+    made._heard.append(world._append_record(load_observed("queue", 40, ms_after_start(10))))
     written = made.decide_step(WriterTurn(NoWriter())).events
     assert [type(event) for event in written] == [ScaleDecided, ScaleStateChanged]
 
@@ -176,11 +195,16 @@ def test_a_decision_that_no_record_can_hold_costs_its_workload_alone() -> None:
                 for event in events
             ], is_heard
 
-    world = _with_another(Talkative)
-    made = Hpa(LocalBus(LocalBroker(), "f", "hpa-1"), HpaSettings(), "hpa-1", HpaClocks(lambda: at(10), lambda: 0.0))
+    world = _world_with_two_workloads(Talkative)
+    made = Hpa(
+        LocalBus(LocalBroker(), "f", "hpa-1"),
+        HpaSettings(),
+        "hpa-1",
+        HpaClocks(lambda: ms_after_start(10), lambda: 0.0),
+    )
     made._state, made._has_begun = world.state, True
     for name in (KEY[1], OTHER[1]):
-        made._heard.append(world._append(replace(load("queue", 40, at(10)), name=name)))
+        made._heard.append(world._append_record(replace(load_observed("queue", 40, ms_after_start(10)), name=name)))
     written = made.decide_step(WriterTurn(NoWriter())).events
     assert [event.name for event in written if isinstance(event, ScaleDecided)] == [OTHER[1]]
     assert [(one.key, one.topic) for one in world.state.failed] == [(KEY, "")]
@@ -215,13 +239,18 @@ class Broken(HpaState):
 async def test_a_request_that_cannot_be_decided_or_written_is_refused_alone(
     defect: str, words: tuple[str, str]
 ) -> None:
-    world = _with_another(Broken)
+    world = _world_with_two_workloads(Broken)
     world.state.defect = defect  # type: ignore[attr-defined]
-    made = Hpa(LocalBus(LocalBroker(), "f", "hpa-1"), HpaSettings(), "hpa-1", HpaClocks(lambda: at(10), lambda: 0.0))
+    made = Hpa(
+        LocalBus(LocalBroker(), "f", "hpa-1"),
+        HpaSettings(),
+        "hpa-1",
+        HpaClocks(lambda: ms_after_start(10), lambda: 0.0),
+    )
     turn = WriterTurn(LaterWriter())
     made._state, made._has_begun, made.standby._turn = world.state, True, turn
     before = deepcopy((world.state.scaled[KEY], world.state.inputs[KEY], world.state.decided.get(KEY)))
-    asked = [asyncio.create_task(made.declare_policy(_at_least(3, *names))) for names in (KEY, OTHER)]
+    asked = [asyncio.create_task(made.declare_policy(_request_with_minimum(3, *names))) for names in (KEY, OTHER)]
     for _ in range(20):  # Until both wait to be decided.
         await asyncio.sleep(0)
     asked.append(asyncio.create_task(made.delete_policy(DeletePolicyRequest(*OTHER))))
@@ -237,8 +266,8 @@ async def test_a_request_that_cannot_be_decided_or_written_is_refused_alone(
     assert list(world.state.scaled) == [KEY]
 
 
-def _at_least(least: int, namespace: str, name: str) -> DeclarePolicyRequest:
-    manifest = hpa([external("queue", "10")], least=least)
+def _request_with_minimum(least: int, namespace: str, name: str) -> DeclarePolicyRequest:
+    manifest = hpa_manifest([external_metric("queue", "10")], least=least)
     manifest["metadata"]["name"] = "web-hpa" if name == KEY[1] else name
     manifest["spec"]["scaleTargetRef"]["name"] = name
     return DeclarePolicyRequest(json.dumps(manifest))

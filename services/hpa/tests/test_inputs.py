@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpa.core.heard import inputs
-from hpa.core.heard.inputs import TEXTS_MAX, texts_size
+from hpa.core.heard.inputs import TEXTS_MAX, texts_bytes_of_loads
 from hpa.core.manifests.attached import read_attached
 from hpa.core.named import forget_inputs_of_changed_queries, forget_unnamed_inputs
-from hpa.core.requests.answers import explain
+from hpa.core.requests.answers import explain_workload
 from hpa.core.rules import HpaRules
-from hpa.core.stored import StoredState, read_stored, stored_bytes
+from hpa.core.stored import StoredState, read_stored_state, stored_state_bytes
 from spillway.api import RequestError
 from spillway.dead_letters import outgoing_record
 from spillway.events_scaling import (
@@ -26,7 +26,20 @@ from spillway.events_scaling import (
     ScaleStateChanged,
 )
 
-from .world import KAFKA, KEY, START_MS, World, backlog, declared, external, hpa, load, own, scaled_object, sizes
+from .world import (
+    KAFKA,
+    KEY,
+    START_MS,
+    World,
+    backlog_observed,
+    decided_sizes,
+    external_metric,
+    hpa_manifest,
+    load_observed,
+    scale_policy_manifest,
+    scaled_object_manifest,
+    workload_declared,
+)
 
 DRAIN = {"within": "5m", "recordsPerSecond": 1, "kafka": KAFKA["metadata"]}
 PROMETHEUS = {"type": "prometheus", "metadata": {"serverAddress": "http://p", "query": "q", "threshold": "1"}}
@@ -45,14 +58,14 @@ OBJECT = {
 }
 
 
-def world(manifest: dict[str, Any], replicas: int = 1) -> World:
+def world_with_policy(manifest: dict[str, Any], replicas: int = 1) -> World:
     made = World()
-    made.say(declared(replicas))
-    made.policy(manifest)
+    made.publish_input(workload_declared(replicas))
+    made.declare_policy(manifest)
     return made
 
 
-def ends(latest: list[int], at_ms: int) -> BacklogObserved:
+def backlog_with_end_offsets(latest: list[int], at_ms: int) -> BacklogObserved:
     rows = tuple(PartitionBacklog("orders", number, end, 1000, 0) for number, end in enumerate(latest))
     return BacklogObserved(*KEY, "kafka", "g", "orders", rows, at_ms, "test", "")
 
@@ -60,71 +73,121 @@ def ends(latest: list[int], at_ms: int) -> BacklogObserved:
 @pytest.mark.parametrize(
     ("manifest", "report", "kept"),
     [
-        pytest.param(hpa([external("queue", "1")]), load("queue", 1, START_MS), True, id="external"),
-        pytest.param(hpa([external("queue", "1")]), load("other", 1, START_MS), False, id="another metric"),
         pytest.param(
-            hpa([external("queue", "1")]), replace(load("queue", 1, START_MS), pod="web-0"), False, id="of a pod"
+            hpa_manifest([external_metric("queue", "1")]), load_observed("queue", 1, START_MS), True, id="external"
         ),
-        pytest.param(hpa([external("queue", "1")]), backlog([1], START_MS), False, id="a queue, and none is named"),
-        pytest.param(hpa([PODS]), replace(load("busy", 1, START_MS), cluster="c", pod="web-0"), True, id="pods"),
-        pytest.param(hpa([OBJECT]), replace(load("requests", 1, START_MS), object="Ingress/front"), True, id="object"),
         pytest.param(
-            hpa([OBJECT]), replace(load("requests", 1, START_MS), object="Ingress/back"), False, id="another object"
+            hpa_manifest([external_metric("queue", "1")]),
+            load_observed("other", 1, START_MS),
+            False,
+            id="another metric",
         ),
-        pytest.param(scaled_object([PROMETHEUS]), load("s0-prometheus", 1, START_MS), True, id="a query"),
-        pytest.param(scaled_object([PROMETHEUS]), load("s1-prometheus", 1, START_MS), False, id="another query"),
-        pytest.param(scaled_object([KAFKA]), backlog([1], START_MS), True, id="a trigger's queue"),
-        pytest.param(scaled_object([KAFKA]), replace(backlog([1], START_MS), group="h"), False, id="another group"),
-        pytest.param(scaled_object([KAFKA]), backlog([1], START_MS, topic="paid"), False, id="another topic"),
-        pytest.param(own(drain=DRAIN), backlog([1], START_MS), True, id="the queue of a drain"),
-        pytest.param(own(headroom=HEADROOM), load("headroom", 1, START_MS, series="idle"), True, id="headroom"),
-        pytest.param(own(drain=DRAIN), load("headroom", 1, START_MS, series="idle"), False, id="no headroom"),
+        pytest.param(
+            hpa_manifest([external_metric("queue", "1")]),
+            replace(load_observed("queue", 1, START_MS), pod="web-0"),
+            False,
+            id="of a pod",
+        ),
+        pytest.param(
+            hpa_manifest([external_metric("queue", "1")]),
+            backlog_observed([1], START_MS),
+            False,
+            id="a queue, and none is named",
+        ),
+        pytest.param(
+            hpa_manifest([PODS]), replace(load_observed("busy", 1, START_MS), cluster="c", pod="web-0"), True, id="pods"
+        ),
+        pytest.param(
+            hpa_manifest([OBJECT]),
+            replace(load_observed("requests", 1, START_MS), object="Ingress/front"),
+            True,
+            id="object",
+        ),
+        pytest.param(
+            hpa_manifest([OBJECT]),
+            replace(load_observed("requests", 1, START_MS), object="Ingress/back"),
+            False,
+            id="another object",
+        ),
+        pytest.param(
+            scaled_object_manifest([PROMETHEUS]), load_observed("s0-prometheus", 1, START_MS), True, id="a query"
+        ),
+        pytest.param(
+            scaled_object_manifest([PROMETHEUS]), load_observed("s1-prometheus", 1, START_MS), False, id="another query"
+        ),
+        pytest.param(scaled_object_manifest([KAFKA]), backlog_observed([1], START_MS), True, id="a trigger's queue"),
+        pytest.param(
+            scaled_object_manifest([KAFKA]),
+            replace(backlog_observed([1], START_MS), group="h"),
+            False,
+            id="another group",
+        ),
+        pytest.param(
+            scaled_object_manifest([KAFKA]), backlog_observed([1], START_MS, topic="paid"), False, id="another topic"
+        ),
+        pytest.param(
+            scale_policy_manifest(drain=DRAIN), backlog_observed([1], START_MS), True, id="the queue of a drain"
+        ),
+        pytest.param(
+            scale_policy_manifest(headroom=HEADROOM),
+            load_observed("headroom", 1, START_MS, series="idle"),
+            True,
+            id="headroom",
+        ),
+        pytest.param(
+            scale_policy_manifest(drain=DRAIN),
+            load_observed("headroom", 1, START_MS, series="idle"),
+            False,
+            id="no headroom",
+        ),
     ],
 )
 def test_only_what_the_policy_names_is_kept(
     manifest: dict[str, Any], report: LoadObserved | BacklogObserved, kept: bool
 ) -> None:
-    made = world(manifest)
-    made.say(report)
+    made = world_with_policy(manifest)
+    made.publish_input(report)
     known = made.state.inputs[KEY]
     assert bool(known.loads or known.backlogs) == kept
     assert made.state.dropped == ({} if kept else {"unnamed": 1})
 
 
 def test_long_names_that_nobody_asked_for_leave_a_state_that_can_be_written() -> None:
-    made = world(hpa([external("queue", "1")]))
+    made = world_with_policy(hpa_manifest([external_metric("queue", "1")]))
     for number in range(700):
         name = base64.b64encode(os.urandom(2_250)).decode()
-        made.state.decide_on_record(made._append(load(name, 1, START_MS + number)), START_MS + 1_000)
-    made.say(load("queue", 3, START_MS + 2_000))
-    assert made.replicas == 3
+        made.state.decide_on_record(made._append_record(load_observed(name, 1, START_MS + number)), START_MS + 1_000)
+    made.publish_input(load_observed("queue", 3, START_MS + 2_000))
+    assert made.current_replicas == 3
     states = [heard.event for heard in made.log if isinstance(heard.event, ScaleStateChanged)]
     assert len(outgoing_record(states[-1]).value or b"") < 10_000
 
 
 def test_the_names_of_all_series_are_bounded() -> None:
-    made = world(hpa([external("queue", "1")]))
+    made = world_with_policy(hpa_manifest([external_metric("queue", "1")]))
     for number in range(3 * TEXTS_MAX // 2_000):
         made.state.decide_on_record(
-            made._append(load("queue", 1, START_MS + number, f"{number:02000}")), START_MS + 1_000
+            made._append_record(load_observed("queue", 1, START_MS + number, f"{number:02000}")), START_MS + 1_000
         )
     kept = made.state.inputs[KEY].loads
-    assert TEXTS_MAX - 3_000 < texts_size(kept.items()) < TEXTS_MAX + 3_000
-    made.state.decide_on_record(made._append(load("queue", 2, START_MS + 900, f"{0:02000}")), START_MS + 1_000)
+    assert TEXTS_MAX - 3_000 < texts_bytes_of_loads(kept.items()) < TEXTS_MAX + 3_000
+    made.state.decide_on_record(
+        made._append_record(load_observed("queue", 2, START_MS + 900, f"{0:02000}")), START_MS + 1_000
+    )
     assert next(iter(kept.values())).value_milli == 2_000
 
 
 def test_a_new_series_does_not_count_the_names_of_all_others_again(calls_of: Any) -> None:
     """One of 1,990 long names that finds no room took 5 ms; a report has 5,000 of them."""
-    made = world(hpa([external("queue", "1")]))
+    made = world_with_policy(hpa_manifest([external_metric("queue", "1")]))
     for number in range(100):
         made.state.decide_on_record(
-            made._append(load("queue", 1, START_MS + number, f"{number:04990}")), START_MS + 1_000
+            made._append_record(load_observed("queue", 1, START_MS + number, f"{number:04990}")), START_MS + 1_000
         )
-    with calls_of(texts_size) as counted:
+    with calls_of(texts_bytes_of_loads) as counted:
         for number in range(100, 200):
             made.state.decide_on_record(
-                made._append(load("queue", 1, START_MS + number, f"{number:04990}")), START_MS + 1_000
+                made._append_record(load_observed("queue", 1, START_MS + number, f"{number:04990}")), START_MS + 1_000
             )
     assert 0 < len(made.state.inputs[KEY].loads) <= 100
     assert 0 < sum(len(call["loads"]) for call in counted) <= 100
@@ -151,13 +214,13 @@ OPERATIONS = st.lists(
 def test_the_bytes_of_names_that_are_kept_are_those_of_the_series_whatever_comes_and_goes(
     operations: list[tuple[str, tuple[str, str, str] | None, int]],
 ) -> None:
-    jobs = read_attached(hpa([external("jobs", "1")]), 0)
-    before, after = (read_attached(hpa([selecting_of("jobs", one)]), 0) for one in "ab")
+    jobs = read_attached(hpa_manifest([external_metric("jobs", "1")]), 0)
+    before, after = (read_attached(hpa_manifest([external_metric_of_queue("jobs", one)]), 0) for one in "ab")
     kept, rules = inputs.WorkloadInputs(), HpaRules(series_max=6, forgotten_ms=20)
     for offset, (what, name, at_ms) in enumerate(operations):
         if what == "take" and name is not None:
             metric, series, pod = name
-            kept.take_load(replace(load(metric, 1, at_ms, series), pod=pod), offset, rules)
+            kept.apply_load(replace(load_observed(metric, 1, at_ms, series), pod=pod), offset, rules)
         elif what == "old":
             kept.forget_old_series(at_ms, rules)
         elif what == "unnamed":
@@ -165,65 +228,68 @@ def test_the_bytes_of_names_that_are_kept_are_those_of_the_series_whatever_comes
         elif what == "changed":
             forget_inputs_of_changed_queries(before, after, kept, 0)
         elif what == "restored":
-            read_stored(stored_bytes(StoredState(loads=tuple(kept.loads.items())[1:]))).restore_inputs(kept)
+            read_stored_state(stored_state_bytes(StoredState(loads=tuple(kept.loads.items())[1:]))).restore_inputs(kept)
         elif what == "cleared":
             kept.loads.clear()
         if what != "asked" and offset % 3:  # It is right also where nobody asked for long.
             continue
-        assert kept.texts_bytes == texts_size(kept.loads.items())
-    assert kept.texts_bytes == texts_size(kept.loads.items())
+        assert kept.texts_bytes == texts_bytes_of_loads(kept.loads.items())
+    assert kept.texts_bytes == texts_bytes_of_loads(kept.loads.items())
 
 
-def selecting_of(metric: str, queue: str) -> dict[str, Any]:
-    made = external(metric, "1")
+def external_metric_of_queue(metric: str, queue: str) -> dict[str, Any]:
+    made = external_metric(metric, "1")
     made["external"]["metric"]["selector"] = {"matchLabels": {"queue": queue}}
     return made
 
 
 def test_another_policy_forgets_what_only_the_one_before_named() -> None:
-    made = world(hpa([external("queue", "1"), external("jobs", "1")]))
-    made.say(load("queue", 1, START_MS + 1))
-    made.say(load("jobs", 1, START_MS + 2))
-    made.policy(hpa([external("jobs", "1")]))
+    made = world_with_policy(hpa_manifest([external_metric("queue", "1"), external_metric("jobs", "1")]))
+    made.publish_input(load_observed("queue", 1, START_MS + 1))
+    made.publish_input(load_observed("jobs", 1, START_MS + 2))
+    made.declare_policy(hpa_manifest([external_metric("jobs", "1")]))
     names = [key[0] for key in made.state.inputs[KEY].loads]
     made.restart()
     assert names == ["jobs"] == [key[0] for key in made.state.inputs[KEY].loads]
 
 
-def query(text: str, threshold: str) -> dict[str, Any]:
+def prometheus_trigger(text: str, threshold: str) -> dict[str, Any]:
     metadata = {"serverAddress": "http://p", "query": text, "threshold": threshold}
     return {"type": "prometheus", "metadata": metadata}
 
 
-def selecting(queue: str) -> dict[str, Any]:
-    return selecting_of("queue", queue)
+def queue_metric_of_queue(queue: str) -> dict[str, Any]:
+    return external_metric_of_queue("queue", queue)
 
 
-def brokers(servers: str) -> dict[str, Any]:
+def kafka_trigger_of_servers(servers: str) -> dict[str, Any]:
     return {"type": "kafka", "metadata": {**KAFKA["metadata"], "lagThreshold": "5", "bootstrapServers": servers}}
 
 
-ORDERED = load("s0-prometheus", 3, START_MS + 1), load("s1-prometheus", 30, START_MS + 2)
+ORDERED = load_observed("s0-prometheus", 3, START_MS + 1), load_observed("s1-prometheus", 30, START_MS + 2)
 CHANGED = [
     pytest.param(
-        scaled_object([query("few", "1"), query("many", "10")]),
-        scaled_object([query("many", "10"), query("few", "1")]),
+        scaled_object_manifest([prometheus_trigger("few", "1"), prometheus_trigger("many", "10")]),
+        scaled_object_manifest([prometheus_trigger("many", "10"), prometheus_trigger("few", "1")]),
         ORDERED,
         id="triggers in another order",
     ),
     pytest.param(
-        scaled_object([query("a", "10")]),
-        scaled_object([query("b", "1")]),
-        (load("s0-prometheus", 30, START_MS + 1),),
+        scaled_object_manifest([prometheus_trigger("a", "10")]),
+        scaled_object_manifest([prometheus_trigger("b", "1")]),
+        (load_observed("s0-prometheus", 30, START_MS + 1),),
         id="another query",
     ),
     pytest.param(
-        scaled_object([KAFKA]), scaled_object([brokers("other:9092")]), (backlog([5] * 6, START_MS + 1),), id="brokers"
+        scaled_object_manifest([KAFKA]),
+        scaled_object_manifest([kafka_trigger_of_servers("other:9092")]),
+        (backlog_observed([5] * 6, START_MS + 1),),
+        id="brokers",
     ),
     pytest.param(
-        hpa([external("queue", "10")]),
-        hpa([selecting("paid")]),
-        (load("queue", 30, START_MS + 1),),
+        hpa_manifest([external_metric("queue", "10")]),
+        hpa_manifest([queue_metric_of_queue("paid")]),
+        (load_observed("queue", 30, START_MS + 1),),
         id="another selector",
     ),
 ]
@@ -234,34 +300,34 @@ def test_an_answer_to_the_question_of_the_policy_before_is_not_decided_on(
     before: dict[str, Any], after: dict[str, Any], reports: tuple[LoadObserved | BacklogObserved, ...]
 ) -> None:
     """Neither what is known, nor what was measured before and comes later; also not after a restart."""
-    made = world(before)
+    made = world_with_policy(before)
     for report in reports:
-        made.say(report)
-    decided = sizes(made)
-    made.until(START_MS + 5_000)
-    made.policy(after)
+        made.publish_input(report)
+    decided = decided_sizes(made)
+    made.advance_to(START_MS + 5_000)
+    made.declare_policy(after)
     made.restart()
     for report in reports:
-        made.state.decide_on_record(made._append(replace(report, at_ms=START_MS + 4_000)), START_MS + 6_000)
-    assert sizes(made) == decided
+        made.state.decide_on_record(made._append_record(replace(report, at_ms=START_MS + 4_000)), START_MS + 6_000)
+    assert decided_sizes(made) == decided
     for report in reports:
-        made.say(replace(report, at_ms=START_MS + 7_000))
-    assert sizes(made) != decided
+        made.publish_input(replace(report, at_ms=START_MS + 7_000))
+    assert decided_sizes(made) != decided
 
 
 def test_a_policy_that_asks_as_before_keeps_what_is_known() -> None:
-    made = world(scaled_object([KAFKA]))
-    made.say(backlog([30] * 4, START_MS + 1))
-    made.until(START_MS + 5_000)
-    made.policy(scaled_object([KAFKA], maxReplicaCount=3))
-    assert made.replicas == 3
+    made = world_with_policy(scaled_object_manifest([KAFKA]))
+    made.publish_input(backlog_observed([30] * 4, START_MS + 1))
+    made.advance_to(START_MS + 5_000)
+    made.declare_policy(scaled_object_manifest([KAFKA], maxReplicaCount=3))
+    assert made.current_replicas == 3
 
 
 def test_a_state_that_is_read_before_its_policy_keeps_what_that_names() -> None:
-    made = world(hpa([external("queue", "10")]))
-    made.until(START_MS + 1_000)
-    made.policy(hpa([external("jobs", "10")]))
-    made.say(load("jobs", 20, START_MS + 2_000))
+    made = world_with_policy(hpa_manifest([external_metric("queue", "10")]))
+    made.advance_to(START_MS + 1_000)
+    made.declare_policy(hpa_manifest([external_metric("jobs", "10")]))
+    made.publish_input(load_observed("jobs", 20, START_MS + 2_000))
     policies = [heard for heard in made.log if isinstance(heard.event, ScalePolicyDeclared)]
     made.log.remove(policies[1])
     made.log.append(policies[1])
@@ -270,11 +336,11 @@ def test_a_state_that_is_read_before_its_policy_keeps_what_that_names() -> None:
 
 
 def test_another_queue_is_not_drained_at_the_rate_that_was_learned_of_one_before() -> None:
-    made = world(own(drain=DRAIN))
+    made = world_with_policy(scale_policy_manifest(drain=DRAIN))
     for second in range(1, 60, 2):
-        made.say(backlog([100, 100], START_MS + 1000 * second))
-    made.policy(own(drain={**DRAIN, "kafka": {**KAFKA["metadata"], "topic": "paid"}}))
-    made.say(backlog([5], START_MS + 60_000, topic="paid"))
+        made.publish_input(backlog_observed([100, 100], START_MS + 1000 * second))
+    made.declare_policy(scale_policy_manifest(drain={**DRAIN, "kafka": {**KAFKA["metadata"], "topic": "paid"}}))
+    made.publish_input(backlog_observed([5], START_MS + 60_000, topic="paid"))
     queue = made.state.scaled[KEY].remembered.queue
     assert (len(queue.came), len(queue.counts), queue.work.seconds) == (0, 0, 0)
 
@@ -292,7 +358,7 @@ OTHER = {**KAFKA["metadata"], "bootstrapServers": "other:9092"}
     ],
 )
 def test_a_queue_of_one_name_on_two_brokers_is_refused(metadata: dict[str, str], refused: bool) -> None:
-    manifest = scaled_object([KAFKA, {"type": "kafka", "metadata": metadata}])
+    manifest = scaled_object_manifest([KAFKA, {"type": "kafka", "metadata": metadata}])
     if not refused:
         assert read_attached(manifest).kind == "ScaledObject"
         return
@@ -309,18 +375,18 @@ LIMITED = {"type": "kafka", "metadata": {**KAFKA["metadata"], "partitionLimitati
 @pytest.mark.parametrize(
     ("manifest", "latest", "known"),
     [
-        pytest.param(scaled_object([KAFKA], minReplicaCount=1), [-1, -1], False, id="no end is known"),
-        pytest.param(scaled_object([KAFKA], minReplicaCount=1), [1000, -1], False, id="one end is not known"),
-        pytest.param(scaled_object([KAFKA], minReplicaCount=1), [1000, 1000], True, id="all are known"),
-        pytest.param(scaled_object([LIMITED], minReplicaCount=1), [1000, -1], True, id="of another partition"),
-        pytest.param(own(drain=DRAIN, minReplicas=1), [1000, -1], False, id="of a drain"),
+        pytest.param(scaled_object_manifest([KAFKA], minReplicaCount=1), [-1, -1], False, id="no end is known"),
+        pytest.param(scaled_object_manifest([KAFKA], minReplicaCount=1), [1000, -1], False, id="one end is not known"),
+        pytest.param(scaled_object_manifest([KAFKA], minReplicaCount=1), [1000, 1000], True, id="all are known"),
+        pytest.param(scaled_object_manifest([LIMITED], minReplicaCount=1), [1000, -1], True, id="of another partition"),
+        pytest.param(scale_policy_manifest(drain=DRAIN, minReplicas=1), [1000, -1], False, id="of a drain"),
     ],
 )
 def test_a_lag_without_every_end_is_unknown(manifest: dict[str, Any], latest: list[int], known: bool) -> None:
-    made = world(manifest, replicas=5)
+    made = world_with_policy(manifest, replicas=5)
     for second in range(1, 1000, 10):
-        made.say(ends(latest, START_MS + 1000 * second))
-    assert (made.replicas < 5) == known
+        made.publish_input(backlog_with_end_offsets(latest, START_MS + 1000 * second))
+    assert (made.current_replicas < 5) == known
     last = made.state.scaled[KEY].last
     assert last is not None
     read = last.reads[0].read
@@ -332,13 +398,15 @@ def test_a_lag_without_every_end_is_unknown(manifest: dict[str, Any], latest: li
 
 def test_a_fallback_stands_in_where_ends_stay_unknown() -> None:
     fallback = {"failureThreshold": 3, "replicas": 7}
-    made = world(scaled_object([KAFKA], minReplicaCount=1, pollingInterval=10, fallback=fallback), replicas=2)
+    made = world_with_policy(
+        scaled_object_manifest([KAFKA], minReplicaCount=1, pollingInterval=10, fallback=fallback), replicas=2
+    )
     for second in range(1, 100, 10):
-        made.say(ends([-1], START_MS + 1000 * second))
-    assert sizes(made)[-1][1] == 7
+        made.publish_input(backlog_with_end_offsets([-1], START_MS + 1000 * second))
+    assert decided_sizes(made)[-1][1] == 7
 
 
-def unread(latest: int, at_ms: int, committed: int = -1) -> BacklogObserved:
+def backlog_with_commit(latest: int, at_ms: int, committed: int = -1) -> BacklogObserved:
     rows = tuple(PartitionBacklog("orders", number, latest, committed, 0) for number in range(4))
     return BacklogObserved(*KEY, "kafka", "g", "orders", rows, at_ms, "test", "")
 
@@ -352,28 +420,30 @@ def unread(latest: int, at_ms: int, committed: int = -1) -> BacklogObserved:
     ],
 )
 def test_what_a_drain_takes_for_waiting_where_the_group_has_no_offset(metadata: dict[str, str], expected: int) -> None:
-    made = world(own(drain={**DRAIN, "kafka": {**KAFKA["metadata"], **metadata}}), replicas=0)
-    made.say(unread(1000, START_MS + 1_000))
-    assert made.replicas == expected
+    made = world_with_policy(
+        scale_policy_manifest(drain={**DRAIN, "kafka": {**KAFKA["metadata"], **metadata}}), replicas=0
+    )
+    made.publish_input(backlog_with_commit(1000, START_MS + 1_000))
+    assert made.current_replicas == expected
 
 
 def test_records_that_come_to_a_group_without_offsets_were_not_read() -> None:
     """What is learned of a replica's rate begins with the first offset."""
-    made = world(own(drain=DRAIN, minReplicas=1))
+    made = world_with_policy(scale_policy_manifest(drain=DRAIN, minReplicas=1))
     for second in range(1, 60, 2):
-        made.say(unread(1000 + 100 * second, START_MS + 1000 * second))
-    made.say(unread(7000, START_MS + 61_000, committed=6990))
+        made.publish_input(backlog_with_commit(1000 + 100 * second, START_MS + 1000 * second))
+    made.publish_input(backlog_with_commit(7000, START_MS + 61_000, committed=6990))
     assert made.state.scaled[KEY].remembered.queue.work.records == 0
 
 
 def test_what_of_a_trigger_has_no_effect_is_said_by_name() -> None:
     metadata = {**KAFKA["metadata"], "excludePersistentLag": "true", "limitToPartitionsWithLag": "true"}
-    drained = read_attached(own(drain={**DRAIN, "kafka": metadata})).warnings
+    drained = read_attached(scale_policy_manifest(drain={**DRAIN, "kafka": metadata})).warnings
     for name in ("excludePersistentLag", "lagThreshold", "limitToPartitionsWithLag"):
         assert any(text.startswith(f"drain.kafka.{name}: no effect") for text in drained)
     assert len(drained) == 3
     asked = read_attached(
-        scaled_object([{"type": "kafka", "metadata": {**metadata, "tls": "enable", "lagTreshold": "5"}}])
+        scaled_object_manifest([{"type": "kafka", "metadata": {**metadata, "tls": "enable", "lagTreshold": "5"}}])
     )
     assert [text.partition(":")[0] for text in asked.warnings] == [
         "triggers[0].metadata.lagTreshold",
@@ -384,36 +454,42 @@ def test_what_of_a_trigger_has_no_effect_is_said_by_name() -> None:
 IDLE, CLOUD = {"supplyClass": "idle", "percent": 50}, {"supplyClass": "cloud", "percent": 100}
 
 
-def supplied(value: int, second: int, supply_class: str = "idle") -> LoadObserved:
-    return load("headroom", value, START_MS + 1000 * second, series=supply_class)
+def headroom_observed(value: int, second: int, supply_class: str = "idle") -> LoadObserved:
+    return load_observed("headroom", value, START_MS + 1000 * second, series=supply_class)
 
 
 @pytest.mark.parametrize(
     ("shares", "reports", "expected", "trouble"),
     [
-        pytest.param([IDLE], [supplied(10, 1)], 5, "", id="known"),
+        pytest.param([IDLE], [headroom_observed(10, 1)], 5, "", id="known"),
         pytest.param([IDLE], [], 3, "idle: nobody", id="never reported"),
         pytest.param(
-            [IDLE], [supplied(9, 1), supplied(9, 150, "cloud")], 4, "idle: its last value is too old", id="too old"
+            [IDLE],
+            [headroom_observed(9, 1), headroom_observed(9, 150, "cloud")],
+            4,
+            "idle: its last value is too old",
+            id="too old",
         ),
-        pytest.param([IDLE], [supplied(10, 1), supplied(9, 1, "cloud")], 5, "", id="of a class without a share"),
-        pytest.param([IDLE, CLOUD], [supplied(10, 1)], 3, "cloud: nobody", id="one class of two is not known"),
+        pytest.param(
+            [IDLE], [headroom_observed(10, 1), headroom_observed(9, 1, "cloud")], 5, "", id="of a class without a share"
+        ),
+        pytest.param([IDLE, CLOUD], [headroom_observed(10, 1)], 3, "cloud: nobody", id="one class of two is not known"),
     ],
 )
 def test_idle_capacity_of_which_a_part_is_unknown_asks_for_nothing(
     shares: list[dict[str, Any]], reports: list[LoadObserved], expected: int, trouble: str
 ) -> None:
-    made = world(own(headroom=shares), replicas=3)
+    made = world_with_policy(scale_policy_manifest(headroom=shares), replicas=3)
     for report in reports:
-        made.say(report)
-    assert made.replicas == expected
-    told = explain(made.state, made.state.scaled[KEY]).metrics[0]
+        made.publish_input(report)
+    assert made.current_replicas == expected
+    told = explain_workload(made.state, made.state.scaled[KEY]).metrics[0]
     assert told.trouble.startswith(trouble)
     assert (told.trouble == "", told.replicas) == (not trouble, -1 if trouble else expected)
 
 
 def test_a_share_that_is_closed_needs_no_value() -> None:
     night = {**IDLE, "start": "0 22 * * *", "end": "0 23 * * *"}
-    made = world(own(headroom=[night], minReplicas=1), replicas=3)
-    made.until(START_MS + 1_000)
-    assert made.replicas == 1
+    made = world_with_policy(scale_policy_manifest(headroom=[night], minReplicas=1), replicas=3)
+    made.advance_to(START_MS + 1_000)
+    assert made.current_replicas == 1

@@ -12,92 +12,124 @@ from hypothesis import strategies as st
 
 from hpa.core import stored
 from hpa.core.heard import inputs
-from hpa.core.heard.inputs import SOURCE_MAX, TEXTS_MAX, TROUBLE_MAX, MetricSeries, texts_size
+from hpa.core.heard.inputs import SOURCE_MAX, TEXTS_MAX, TROUBLE_MAX, MetricSeries, texts_bytes_of_loads
 from hpa.core.kubernetes.deciding import MESSAGE_MAX
 from hpa.core.manifests.attached import read_attached
 from hpa.core.manifests.manifests import NAME_MAX
-from hpa.core.requests.answers import explain
+from hpa.core.requests.answers import explain_workload
 from hpa.core.rules import HpaRules
-from hpa.core.stored import STATE_BYTES_MAX, STATE_TOO_LARGE, StoredState, fit_stored_state, read_stored, stored_bytes
+from hpa.core.stored import (
+    STATE_BYTES_MAX,
+    STATE_TOO_LARGE,
+    StoredState,
+    fit_stored_state,
+    read_stored_state,
+    stored_state_bytes,
+)
 from spillway.addresses import LOAD
 from spillway.api import RequestError
 from spillway.dead_letters import RECORD_BYTES_MAX, outgoing_record
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog, ScaleStateChanged
 from spillway.texts import cut_text_to_bytes
 
-from .world import KAFKA, KEY, World, at, backlog, begun, condition, declared, external, hpa, load, own, scaled_object
+from .world import (
+    KAFKA,
+    KEY,
+    World,
+    backlog_observed,
+    condition_of_policy,
+    external_metric,
+    hpa_manifest,
+    load_observed,
+    ms_after_start,
+    scale_policy_manifest,
+    scaled_object_manifest,
+    workload_declared,
+    world_under_policy,
+)
 
 OF_PODS = {
     "type": "Pods",
     "pods": {"metric": {"name": "busy"}, "target": {"type": "AverageValue", "averageValue": "1"}},
 }
-OF_QUEUES = scaled_object(
+OF_QUEUES = scaled_object_manifest(
     [KAFKA, {**KAFKA, "metadata": {**KAFKA["metadata"], "topic": ""}}],
 )
-DRAINED = own(drain={"within": "5m", "recordsPerSecond": 1, "kafka": {**KAFKA["metadata"], "topic": ""}})
+DRAINED = scale_policy_manifest(
+    drain={"within": "5m", "recordsPerSecond": 1, "kafka": {**KAFKA["metadata"], "topic": ""}}
+)
 ASTRAL = "".join(map(chr, range(0x1F300, 0x1F300 + 2_000)))
 """Each four bytes of UTF-8, and no two alike."""
 
 
-def hear(made: World, *reports: LoadObserved | BacklogObserved) -> None:
+def hear_reports(made: World, *reports: LoadObserved | BacklogObserved) -> None:
     """All of them in one step."""
     for report in reports:
-        made.state.decide_on_record(made._append(report), made.now_ms)
-    made._written([])
+        made.state.decide_on_record(made._append_record(report), made.now_ms)
+    made._write_events([])
 
 
-def states(made: World) -> list[ScaleStateChanged]:
+def written_states(made: World) -> list[ScaleStateChanged]:
     return [one.event for one in made.log if isinstance(one.event, ScaleStateChanged)]
 
 
-def astral(random: Random, length: int) -> str:
+def random_astral_text(random: Random, length: int) -> str:
     return "".join(random.choices(ASTRAL, k=length))
 
 
 def test_a_source_of_a_million_characters_is_kept_to_253_bytes() -> None:
-    made, random = begun(hpa([external("q", "5")])), Random(1)
+    made, random = world_under_policy(hpa_manifest([external_metric("q", "5")])), Random(1)
     sources = ["".join(random.choices("abcdefghijklmnopqrstuvwxyzABCDEF0123456789", k=1_000_000)) for _ in range(3)]
-    hear(made, *(replace(load("q", 5, at(0), f"s{number}"), source=source) for number, source in enumerate(sources)))
-    hear(made, replace(backlog([1], at(0)), source=sources[0]))
+    hear_reports(
+        made,
+        *(
+            replace(load_observed("q", 5, ms_after_start(0), f"s{number}"), source=source)
+            for number, source in enumerate(sources)
+        ),
+    )
+    hear_reports(made, replace(backlog_observed([1], ms_after_start(0)), source=sources[0]))
     kept = made.state.inputs[KEY].loads
     assert [one.source for one in kept.values()] == [source[:SOURCE_MAX] for source in sources]
-    assert len(outgoing_record(states(made)[-1]).value or b"") < 10_000
-    of_queues = begun(OF_QUEUES)
-    hear(of_queues, replace(backlog([1], at(0)), source=sources[0]))
+    assert len(outgoing_record(written_states(made)[-1]).value or b"") < 10_000
+    of_queues = world_under_policy(OF_QUEUES)
+    hear_reports(of_queues, replace(backlog_observed([1], ms_after_start(0)), source=sources[0]))
     assert of_queues.state.inputs[KEY].backlogs["g", "orders"].source == sources[0][:SOURCE_MAX]
 
 
 def test_sources_and_troubles_of_many_series_count_with_their_names() -> None:
     """Each report is one that the API took: 253 and 200 characters, of four bytes each."""
-    made, random = begun(hpa([external("q", "5")])), Random(2)
+    made, random = world_under_policy(hpa_manifest([external_metric("q", "5")])), Random(2)
     for trouble in ("", "x"):
         for number in range(0, 2_000, 10):
-            report = replace(load("q", 5, at(0 if not trouble else 1), str(number)), source=astral(random, 253))
+            report = replace(
+                load_observed("q", 5, ms_after_start(0 if not trouble else 1), str(number)),
+                source=random_astral_text(random, 253),
+            )
             for series in range(number, number + 10):
-                said = replace(report, series=str(series), trouble=trouble and astral(random, 200))
-                made.state.inputs[KEY].take_load(said, series, made.rules)
-    hear(made, load("q", 5, at(2), "last"))
+                said = replace(report, series=str(series), trouble=trouble and random_astral_text(random, 200))
+                made.state.inputs[KEY].apply_load(said, series, made.rules)
+    hear_reports(made, load_observed("q", 5, ms_after_start(2), "last"))
     kept = made.state.inputs[KEY]
-    assert TEXTS_MAX - 1_000 < kept.texts_bytes == texts_size(kept.loads.items()) <= TEXTS_MAX
+    assert TEXTS_MAX - 1_000 < kept.texts_bytes == texts_bytes_of_loads(kept.loads.items()) <= TEXTS_MAX
     assert all(len(one.source.encode()) <= SOURCE_MAX for one in kept.loads.values())
     assert all(len(one.trouble.encode()) <= TROUBLE_MAX for one in kept.loads.values())
-    assert len(outgoing_record(states(made)[-1]).value or b"") < 2 * TEXTS_MAX
+    assert len(outgoing_record(written_states(made)[-1]).value or b"") < 2 * TEXTS_MAX
 
 
 def test_a_series_may_not_grow_beyond_what_is_kept() -> None:
     kept, rules = inputs.WorkloadInputs(), HpaRules()
     with patch.object(inputs, "TEXTS_MAX", 40):
-        assert kept.take_load(replace(load("q", 1, at(0), "a"), source="s"), 0, rules)
-        assert not kept.take_load(replace(load("q", 2, at(1), "a"), source="s" * 40), 1, rules)
-        assert kept.take_load(replace(load("q", 3, at(2), "a"), source="t"), 2, rules)
+        assert kept.apply_load(replace(load_observed("q", 1, ms_after_start(0), "a"), source="s"), 0, rules)
+        assert not kept.apply_load(replace(load_observed("q", 2, ms_after_start(1), "a"), source="s" * 40), 1, rules)
+        assert kept.apply_load(replace(load_observed("q", 3, ms_after_start(2), "a"), source="t"), 2, rules)
     assert [(one.value_milli, one.source) for one in kept.loads.values()] == [(3_000, "t")]
 
 
 def test_who_says_that_it_cannot_see_is_told_apart_by_what_is_kept_of_its_name() -> None:
     kept, rules = inputs.WorkloadInputs(), HpaRules()
     source = "s" * 1_000
-    assert kept.take_load(replace(load("q", 1, at(0)), source=source), 0, rules)
-    assert kept.take_load(replace(load("q", 1, at(1), trouble="gone"), source=source), 1, rules)
+    assert kept.apply_load(replace(load_observed("q", 1, ms_after_start(0)), source=source), 0, rules)
+    assert kept.apply_load(replace(load_observed("q", 1, ms_after_start(1), trouble="gone"), source=source), 1, rules)
     assert [one.trouble for one in kept.loads.values()] == ["gone"]
 
 
@@ -125,12 +157,12 @@ SAID = st.lists(
 )
 
 
-def text_of(given: tuple[str, int, int]) -> str:
+def random_text(given: tuple[str, int, int]) -> str:
     alphabet, length, seed = given
     return "".join(Random(seed).choices(alphabet, k=length))
 
 
-def reported(kind: str, name: str, other: str, number: int, at_ms: int) -> LoadObserved | BacklogObserved:
+def report_of_kind(kind: str, name: str, other: str, number: int, at_ms: int) -> LoadObserved | BacklogObserved:
     if kind in ("backlog", "partitions"):
         rows = tuple(
             PartitionBacklog(name[:60_000] if kind == "backlog" else "orders", row, 2**62 + row * 7**20, 2**61 + row, 0)
@@ -143,18 +175,18 @@ def reported(kind: str, name: str, other: str, number: int, at_ms: int) -> LoadO
     return LoadObserved(*KEY, metric, "", f"{series}{number}", "", pod, 2**62 + number, at_ms, 0, other, trouble)
 
 
-@given(said=SAID, manifest=st.sampled_from([hpa([external("q", "5"), OF_PODS]), OF_QUEUES, DRAINED]))
+@given(said=SAID, manifest=st.sampled_from([hpa_manifest([external_metric("q", "5"), OF_PODS]), OF_QUEUES, DRAINED]))
 def test_whatever_is_published_the_state_fits_a_record_and_can_be_read_back(
     said: list[tuple[str, tuple[str, int, int], tuple[str, int, int], int]], manifest: dict[str, Any]
 ) -> None:
-    made = begun(manifest)
+    made = world_under_policy(manifest)
     for second, (kind, name, other, number) in enumerate(said, 1):
-        report = reported(kind, text_of(name), text_of(other), number, at(second))
-        made.until(at(second))
-        hear(made, *(replace(report, at_ms=at(second) + again) for again in range(2)))
-    for state in states(made):
+        report = report_of_kind(kind, random_text(name), random_text(other), number, ms_after_start(second))
+        made.advance_to(ms_after_start(second))
+        hear_reports(made, *(replace(report, at_ms=ms_after_start(second) + again) for again in range(2)))
+    for state in written_states(made):
         assert len(outgoing_record(state).value or b"") <= RECORD_BYTES_MAX
-        read_stored(state.state)
+        read_stored_state(state.state)
     before = made.state.inputs[KEY]
     made.restart()
     after = made.state.inputs[KEY]
@@ -166,48 +198,48 @@ def test_whatever_is_published_the_state_fits_a_record_and_can_be_read_back(
 
 def test_a_state_that_does_not_fit_ends_no_step_and_its_values_are_unknown() -> None:
     """Bounds above keep it from happening; it is written all the same, and says so, and the positions move on."""
-    made = begun(hpa([external("q", "5")]))
-    made.say(load("q", 20, at(1)))
-    assert made.replicas == 4
+    made = world_under_policy(hpa_manifest([external_metric("q", "5")]))
+    made.publish_input(load_observed("q", 20, ms_after_start(1)))
+    assert made.current_replicas == 4
     with patch.object(stored, "STATE_BYTES_MAX", 900):
-        names = [astral(Random(number), 250) for number in range(3)]
-        hear(made, *(load("q", 9, at(2), name) for name in names))
-    written = states(made)[-1]
+        names = [random_astral_text(Random(number), 250) for number in range(3)]
+        hear_reports(made, *(load_observed("q", 9, ms_after_start(2), name) for name in names))
+    written = written_states(made)[-1]
     assert len(written.state) < 900
     assert dict(written.positions)[f"{LOAD.name}/0"] == 4
-    assert condition(made, "ScalingActive") == ("False", STATE_TOO_LARGE)
-    assert explain(made.state, made.state.scaled[KEY]).metrics[0].trouble == "nobody has reported it"
+    assert condition_of_policy(made, "ScalingActive") == ("False", STATE_TOO_LARGE)
+    assert explain_workload(made.state, made.state.scaled[KEY]).metrics[0].trouble == "nobody has reported it"
     assert made.state.dropped["too large"] == 1
-    assert (made.replicas, made.state.inputs[KEY].loads) == (4, {})
+    assert (made.current_replicas, made.state.inputs[KEY].loads) == (4, {})
     made.restart()
-    assert condition(made, "ScalingActive") == ("False", STATE_TOO_LARGE)
-    made.say(load("q", 40, at(30)))
-    assert made.replicas == 8
-    assert condition(made, "ScalingActive") == ("True", "ValidMetricFound")
+    assert condition_of_policy(made, "ScalingActive") == ("False", STATE_TOO_LARGE)
+    made.publish_input(load_observed("q", 40, ms_after_start(30)))
+    assert made.current_replicas == 8
+    assert condition_of_policy(made, "ScalingActive") == ("True", "ValidMetricFound")
 
 
 def test_what_is_remembered_of_sizes_goes_only_where_it_does_not_fit_either() -> None:
-    made = begun(hpa([external("q", "5")]))
+    made = world_under_policy(hpa_manifest([external_metric("q", "5")]))
     for second in range(1, 40):
-        made.say(load("q", 300 - 5 * second, at(second)))
+        made.publish_input(load_observed("q", 300 - 5 * second, ms_after_start(second)))
     scaled = made.state.scaled[KEY]
     whole = StoredState(scaled.remembered, scaled.due, 5, (), (), (), (), ())
-    size = len(stored_bytes(whole))
-    loads = {("q", "", astral(Random(9), 2_000), "", ""): MetricSeries(1, 1)}
+    size = len(stored_state_bytes(whole))
+    loads = {("q", "", random_astral_text(Random(9), 2_000), "", ""): MetricSeries(1, 1)}
     with patch.object(stored, "STATE_BYTES_MAX", size + 200):
         fits, data = fit_stored_state(StoredState(scaled.remembered, scaled.due, 5, tuple(loads.items())))
         assert (fits.loads, fits.remembered.scaling.history) == ((), scaled.remembered.scaling.history)
-        assert read_stored(data) == fits
+        assert read_stored_state(data) == fits
     with patch.object(stored, "STATE_BYTES_MAX", 10):
         fits, data = fit_stored_state(whole)
-    assert read_stored(data) == fits
+    assert read_stored_state(data) == fits
     assert [one.reason for one in fits.remembered.scaling.conditions] == [STATE_TOO_LARGE]
     assert (fits.remembered.at_ms, fits.due, len(data) < 500) == (scaled.remembered.at_ms, scaled.due, True)
 
 
 def test_a_state_leaves_room_for_the_rest_of_its_record() -> None:
     positions = tuple((f"topic-{number}/{2**31}", 2**62) for number in range(4))
-    state = states(begun(hpa([external("q", "5")])))[-1]
+    state = written_states(world_under_policy(hpa_manifest([external_metric("q", "5")])))[-1]
     longest = replace(state, name="n" * 253, positions=positions, state=b"x" * STATE_BYTES_MAX)
     assert len(outgoing_record(longest).value or b"") < RECORD_BYTES_MAX - 400_000
 
@@ -217,7 +249,7 @@ def test_a_state_leaves_room_for_the_rest_of_its_record() -> None:
 LONG = "ä" * (NAME_MAX // 2 + 1)
 
 
-def kafka(**metadata: str) -> dict[str, Any]:
+def kafka_trigger(**metadata: str) -> dict[str, Any]:
     return {**KAFKA, "metadata": {**KAFKA["metadata"], **metadata}}
 
 
@@ -229,16 +261,22 @@ TARGET = {"type": "AverageValue", "averageValue": "1"}
     ("manifest", "field"),
     [
         pytest.param(
-            hpa([external(LONG, "1")]), "HorizontalPodAutoscaler.spec.metrics[0].external.metric.name", id="x"
+            hpa_manifest([external_metric(LONG, "1")]),
+            "HorizontalPodAutoscaler.spec.metrics[0].external.metric.name",
+            id="x",
         ),
         pytest.param(
-            hpa([{"type": "Pods", "pods": {"metric": {"name": LONG}, "target": TARGET}}]), "pods.metric.name", id="pods"
+            hpa_manifest([{"type": "Pods", "pods": {"metric": {"name": LONG}, "target": TARGET}}]),
+            "pods.metric.name",
+            id="pods",
         ),
         pytest.param(
-            hpa([{"type": "Resource", "resource": {"name": LONG, "target": TARGET}}]), "resource.name", id="resource"
+            hpa_manifest([{"type": "Resource", "resource": {"name": LONG, "target": TARGET}}]),
+            "resource.name",
+            id="resource",
         ),
         pytest.param(
-            hpa(
+            hpa_manifest(
                 [
                     {
                         "type": "ContainerResource",
@@ -251,7 +289,7 @@ TARGET = {"type": "AverageValue", "averageValue": "1"}
         ),
         *(
             pytest.param(
-                hpa(
+                hpa_manifest(
                     [
                         {
                             "type": "Object",
@@ -268,12 +306,18 @@ TARGET = {"type": "AverageValue", "averageValue": "1"}
             )
             for field in ("kind", "name")
         ),
-        pytest.param(scaled_object([kafka(consumerGroup=LONG)]), "triggers[0].metadata.consumerGroup", id="group"),
-        pytest.param(scaled_object([kafka(topic=LONG)]), "triggers[0].metadata.topic", id="topic"),
-        pytest.param(scaled_object([{**KAFKA, "name": LONG}]), "triggers[0].name", id="trigger"),
-        pytest.param(own(calendar=[WINDOW]), "ScalePolicy.spec.calendar[0].name", id="window"),
         pytest.param(
-            own(drain={"within": "5m", "recordsPerSecond": 1, "kafka": kafka(consumerGroup=LONG)["metadata"]}),
+            scaled_object_manifest([kafka_trigger(consumerGroup=LONG)]),
+            "triggers[0].metadata.consumerGroup",
+            id="group",
+        ),
+        pytest.param(scaled_object_manifest([kafka_trigger(topic=LONG)]), "triggers[0].metadata.topic", id="topic"),
+        pytest.param(scaled_object_manifest([{**KAFKA, "name": LONG}]), "triggers[0].name", id="trigger"),
+        pytest.param(scale_policy_manifest(calendar=[WINDOW]), "ScalePolicy.spec.calendar[0].name", id="window"),
+        pytest.param(
+            scale_policy_manifest(
+                drain={"within": "5m", "recordsPerSecond": 1, "kafka": kafka_trigger(consumerGroup=LONG)["metadata"]}
+            ),
             "drain.kafka.consumerGroup",
             id="drain",
         ),
@@ -290,16 +334,19 @@ def test_a_name_in_a_policy_that_is_too_long_to_be_kept_is_refused(manifest: dic
 
 
 def test_a_conditions_message_is_bounded_however_many_pods_have_troubles_of_their_own() -> None:
-    made = begun(hpa([OF_PODS]))
+    made = world_under_policy(hpa_manifest([OF_PODS]))
     reports = [
-        replace(load("busy", 0, at(1), trouble=f"{number}: {astral(Random(number), 150)}"), pod=f"p{number}")
+        replace(
+            load_observed("busy", 0, ms_after_start(1), trouble=f"{number}: {random_astral_text(Random(number), 150)}"),
+            pod=f"p{number}",
+        )
         for number in range(200)
     ]
-    hear(made, *reports)
+    hear_reports(made, *reports)
     (active,) = [one for one in made.state.scaled[KEY].remembered.scaling.conditions if one.kind == "scaling_active"]
     assert active.reason == "FailedGetPodsMetric"
     assert 500 < len(active.message.encode()) <= MESSAGE_MAX
-    assert len(states(made)[-1].state) < TEXTS_MAX
-    said = explain(made.state, made.state.scaled[KEY]).metrics[0].trouble
+    assert len(written_states(made)[-1].state) < TEXTS_MAX
+    said = explain_workload(made.state, made.state.scaled[KEY]).metrics[0].trouble
     assert said.endswith("; 195 more")
-    made.say(declared(3))
+    made.publish_input(workload_declared(3))

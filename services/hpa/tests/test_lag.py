@@ -15,7 +15,18 @@ from hpa.external_metrics.connections import KafkaConnection
 from hpa.external_metrics.lag import KafkaLag, LagSettings, LagUnknown
 from spillway.events_scaling import PartitionBacklog
 
-from .odd_kafka import COMMITTED, COORDINATOR, FETCH, GROUP_OFFSETS, HEAD, LATEST, METADATA, OFFSETS, SPOKEN, odd_kafka
+from .odd_kafka import (
+    COMMITTED,
+    COORDINATOR,
+    FETCH,
+    GROUP_OFFSETS,
+    HEAD,
+    LATEST,
+    METADATA,
+    OFFSETS,
+    SPOKEN,
+    run_odd_kafka,
+)
 
 SETTINGS = LagSettings(answer_seconds=2.5)
 FLOOD_MOST = 32 * 2**20
@@ -30,7 +41,7 @@ class Flood:
     port: int = 0
     taken: int = 0
 
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         zeros = bytes(2**16)
         with suppress(asyncio.IncompleteReadError, ConnectionError):
             (size,) = struct.unpack(">i", await reader.readexactly(4))
@@ -44,45 +55,45 @@ class Flood:
 
 
 @asynccontextmanager
-async def flooding(size: int) -> AsyncIterator[Flood]:
+async def run_flood(size: int) -> AsyncIterator[Flood]:
     flood = Flood(size)
-    async with await asyncio.start_server(flood.serve, "127.0.0.1", 0) as server:
+    async with await asyncio.start_server(flood.serve_connection, "127.0.0.1", 0) as server:
         flood.port = server.sockets[0].getsockname()[1]
         yield flood
 
 
-def waiting(topic: str) -> tuple[PartitionBacklog, ...]:
+def expected_backlog(topic: str) -> tuple[PartitionBacklog, ...]:
     return (PartitionBacklog(topic, 0, LATEST, COMMITTED, 0),)
 
 
 async def test_a_connection_that_went_dead_is_opened_anew() -> None:
     """Nobody says that it is dead: no packet comes."""
-    async with odd_kafka() as kafka:
-        door = KafkaLag(KafkaConnection(kafka.bootstrap), SETTINGS)
-        assert await door.backlog("g", "t1") == waiting("t1")
+    async with run_odd_kafka() as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap_servers), SETTINGS)
+        assert await door.backlog("g", "t1") == expected_backlog("t1")
         kafka.nodes[0].go_silent()
         with pytest.raises(LagUnknown, match="RequestTimedOut"):
             await door.backlog("g", "t1")
-        assert await door.backlog("g", "t1") == waiting("t1")
+        assert await door.backlog("g", "t1") == expected_backlog("t1")
         await door.close()
 
 
 @pytest.mark.parametrize("request_key", [COORDINATOR, GROUP_OFFSETS, METADATA, OFFSETS, FETCH])
 async def test_a_broker_of_other_versions_is_unknown_until_it_speaks_ours(request_key: int) -> None:
-    async with odd_kafka() as kafka:
-        door = KafkaLag(KafkaConnection(kafka.bootstrap), SETTINGS)
+    async with run_odd_kafka() as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap_servers), SETTINGS)
         kafka.spoken = SPOKEN | {request_key: (90, 99)}
         for _ in range(2):
             with pytest.raises(LagUnknown):
                 await door.backlog("g", "t1")
         kafka.spoken = SPOKEN
-        assert await door.backlog("g", "t1") == waiting("t1")
+        assert await door.backlog("g", "t1") == expected_backlog("t1")
         await door.close()
 
 
 async def test_a_broker_that_says_a_port_that_no_machine_has_is_unknown() -> None:
-    async with odd_kafka() as kafka:
-        door = KafkaLag(KafkaConnection(kafka.bootstrap), SETTINGS)
+    async with run_odd_kafka() as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap_servers), SETTINGS)
         kafka.port_said = 99_999
         with pytest.raises(LagUnknown, match="OverflowError"):
             await door.backlog("g", "t1")
@@ -90,16 +101,16 @@ async def test_a_broker_that_says_a_port_that_no_machine_has_is_unknown() -> Non
 
 
 async def test_a_silent_broker_takes_no_other_brokers_queues_away() -> None:
-    async with odd_kafka(nodes=2) as kafka:
-        door = KafkaLag(KafkaConnection(kafka.bootstrap), SETTINGS)
-        assert await door.backlog("g", "t1") == waiting("t1")
-        assert await door.backlog("g", "t2") == waiting("t2")
+    async with run_odd_kafka(nodes=2) as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap_servers), SETTINGS)
+        assert await door.backlog("g", "t1") == expected_backlog("t1")
+        assert await door.backlog("g", "t2") == expected_backlog("t2")
         opened = kafka.nodes[0].opened
         kafka.nodes[1].silent_to = 1_000
         for _ in range(2):
             found = await asyncio.gather(door.backlog("g", "t2"), door.backlog("g", "t1"), return_exceptions=True)
             assert isinstance(found[0], LagUnknown)
-            assert found[1] == waiting("t1")
+            assert found[1] == expected_backlog("t1")
         assert kafka.nodes[0].opened == opened
         await door.close()
 
@@ -107,7 +118,7 @@ async def test_a_silent_broker_takes_no_other_brokers_queues_away() -> None:
 @pytest.mark.parametrize("size", [2**31 - 1, SETTINGS.frame_bytes_max + 1, -1, -(2**31)])
 async def test_a_frame_outside_its_bound_is_not_read(size: int) -> None:
     """What was taken of it lies in buffers of sockets: a few MiB on loopback, for two connections."""
-    async with flooding(size) as flood:
+    async with run_flood(size) as flood:
         door = KafkaLag(KafkaConnection((f"127.0.0.1:{flood.port}",)), SETTINGS)
         with pytest.raises(LagUnknown, match=f"a frame of {size} bytes: expected 0 to {SETTINGS.frame_bytes_max}"):
             await door.backlog("g", "t1")
@@ -117,11 +128,11 @@ async def test_a_frame_outside_its_bound_is_not_read(size: int) -> None:
 
 async def test_frames_of_other_clients_keep_their_size() -> None:
     """The bound is for other people's Kafka alone, not for the log in the same process."""
-    async with odd_kafka() as kafka:
-        door = KafkaLag(KafkaConnection(kafka.bootstrap), LagSettings(answer_seconds=2.5, frame_bytes_max=10))
+    async with run_odd_kafka() as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap_servers), LagSettings(answer_seconds=2.5, frame_bytes_max=10))
         with pytest.raises(LagUnknown, match="expected 0 to 10"):
             await door.backlog("g", "t1")
-        client = AIOKafkaClient(bootstrap_servers=kafka.bootstrap[0])
+        client = AIOKafkaClient(bootstrap_servers=kafka.bootstrap_servers[0])
         await client.bootstrap()
         await client.close()
         await door.close()
@@ -132,8 +143,8 @@ async def test_a_kafka_is_unknown_and_not_asked_where_its_frames_cannot_be_bound
 ) -> None:
     """As with another version of aiokafka, whose connections do not read by the function that is replaced."""
     monkeypatch.setattr(AIOKafkaConnection, "_create_reader_task", lambda _: None)
-    async with odd_kafka() as kafka:
-        door = KafkaLag(KafkaConnection(kafka.bootstrap), SETTINGS)
+    async with run_odd_kafka() as kafka:
+        door = KafkaLag(KafkaConnection(kafka.bootstrap_servers), SETTINGS)
         with pytest.raises(LagUnknown, match="point 8 of docs/adr/0036"):
             await door.backlog("g", "t1")
         assert kafka.nodes[0].opened == 0
@@ -141,19 +152,21 @@ async def test_a_kafka_is_unknown_and_not_asked_where_its_frames_cannot_be_bound
 
 
 async def test_a_batch_larger_than_a_frame_costs_its_time_alone() -> None:
-    async with odd_kafka() as kafka:
-        door = KafkaLag(KafkaConnection(kafka.bootstrap), LagSettings(answer_seconds=2.5, frame_bytes_max=1_000))
+    async with run_odd_kafka() as kafka:
+        door = KafkaLag(
+            KafkaConnection(kafka.bootstrap_servers), LagSettings(answer_seconds=2.5, frame_bytes_max=1_000)
+        )
         kafka.batch = bytes(1_000)
-        assert await door.backlog("g", "t1") == waiting("t1")
+        assert await door.backlog("g", "t1") == expected_backlog("t1")
         await door.close()
 
 
 async def test_some_leaders_are_asked_at_the_same_time_and_few_connections_are_kept() -> None:
     settings = LagSettings(answer_seconds=10.0, connections_max=20)
-    async with odd_kafka() as kafka:
+    async with run_odd_kafka() as kafka:
         kafka.more_brokers = kafka.partitions = 48
         kafka.slow_seconds = 0.2
-        door = KafkaLag(KafkaConnection(kafka.bootstrap), settings)
+        door = KafkaLag(KafkaConnection(kafka.bootstrap_servers), settings)
         assert len(await door.backlog("g", "t1")) == kafka.partitions
         assert 1 < kafka.asked_at_once <= settings.leaders_at_once
         async with asyncio.timeout(5.0):
@@ -164,9 +177,9 @@ async def test_some_leaders_are_asked_at_the_same_time_and_few_connections_are_k
 
 
 async def test_nobody_more_is_asked_once_one_leader_failed() -> None:
-    async with odd_kafka() as kafka:
+    async with run_odd_kafka() as kafka:
         kafka.more_brokers = kafka.partitions = 48
-        door = KafkaLag(KafkaConnection(kafka.bootstrap), SETTINGS)
+        door = KafkaLag(KafkaConnection(kafka.bootstrap_servers), SETTINGS)
         kafka.end_error = NotLeaderForPartitionError.errno
         with pytest.raises(LagUnknown, match="NotLeaderForPartition"):
             await door.backlog("g", "t1")
@@ -188,15 +201,15 @@ async def test_nobody_more_is_asked_once_one_leader_failed() -> None:
 async def test_an_answer_that_names_too_many_is_unknown_until_it_names_fewer(
     said: str, number: int, text: str, is_known_before: bool
 ) -> None:
-    async with odd_kafka() as kafka:
+    async with run_odd_kafka() as kafka:
         settings = replace(SETTINGS, answer_seconds=30.0)  # Answers of 15,000 partitions take long on a busy machine.
-        door = KafkaLag(KafkaConnection(kafka.bootstrap), settings)
+        door = KafkaLag(KafkaConnection(kafka.bootstrap_servers), settings)
         if is_known_before:
-            assert await door.backlog("g", "t1") == waiting("t1")
+            assert await door.backlog("g", "t1") == expected_backlog("t1")
         usual = getattr(kafka, said)
         setattr(kafka, said, number)
         with pytest.raises(LagUnknown, match=text):
             await door.backlog("g", "t1")
         setattr(kafka, said, usual)
-        assert await door.backlog("g", "t1") == waiting("t1")
+        assert await door.backlog("g", "t1") == expected_backlog("t1")
         await door.close()

@@ -67,7 +67,7 @@ status: {currentReplicas: 3, desiredReplicas: 3}
 """
 
 
-def changed(text: str, path: str, value: object) -> dict[str, Any]:
+def manifest_with_change(text: str, path: str, value: object) -> dict[str, Any]:
     """The manifest with one field set, or left out (None). path: names and numbers, with dots between."""
     manifest: dict[str, Any] = yaml.safe_load(text)
     at: Any = manifest
@@ -146,7 +146,7 @@ def test_a_wrong_autoscaler_is_refused_with_field_value_and_what_was_expected(
     path: str, value: object, said: str
 ) -> None:
     with pytest.raises(RequestError) as refused:
-        read_autoscaler(changed(ALL_SOURCES, path, value))
+        read_autoscaler(manifest_with_change(ALL_SOURCES, path, value))
     assert said in refused.value.text
 
 
@@ -215,7 +215,7 @@ def test_a_scaled_object_is_read_with_all_its_triggers() -> None:
 
 def test_what_keda_passes_over_or_the_operator_decides_is_a_warning_and_the_rest_works() -> None:
     """People's objects still bear metricName, which KEDA has not looked at for years, and say how to log in."""
-    manifest = changed(SCALED, "spec.triggers.2.metadata.metricName", "rate")
+    manifest = manifest_with_change(SCALED, "spec.triggers.2.metadata.metricName", "rate")
     manifest["spec"]["triggers"][2]["metadata"] |= {"authModes": "bearer", "threshold": "25e-1"}
     found = read_scaled_object(manifest)
     assert found.triggers[2].source == PrometheusTrigger("http://prometheus:9090", "sum(rate(x[1m]))", 2500)
@@ -240,7 +240,7 @@ def test_what_keda_passes_over_or_the_operator_decides_is_a_warning_and_the_rest
     ],
 )
 def test_a_field_that_is_null_is_left_out(text: str, path: str) -> None:
-    manifest, _, field = changed(text, path, ""), *path.rpartition(".")[1:]
+    manifest, _, field = manifest_with_change(text, path, ""), *path.rpartition(".")[1:]
     at: Any = manifest
     for part in path.split(".")[:-1]:
         at = at[int(part) if part.isdigit() else part]
@@ -263,7 +263,7 @@ def test_a_field_that_is_null_is_left_out(text: str, path: str) -> None:
 def test_exact_lag_has_neither_a_dead_zone_nor_one_consumer_too_many(
     exact: str, lag: int, partitions: int, current: int, expected: int
 ) -> None:
-    manifest = changed(SCALED, "metadata.annotations", {"spillway.io/exact-lag": exact})
+    manifest = manifest_with_change(SCALED, "metadata.annotations", {"spillway.io/exact-lag": exact})
     manifest["spec"]["triggers"][0]["metadata"]["lagThreshold"] = "10"
     found = read_scaled_object(manifest)
     trigger = found.triggers[0].source
@@ -279,7 +279,7 @@ def test_exact_lag_has_neither_a_dead_zone_nor_one_consumer_too_many(
 
 def test_a_formula_takes_the_place_of_its_triggers_metrics() -> None:
     modifiers = {"formula": "max(lag, rate) + day", "target": "2", "metricType": "Value"}
-    found = read_scaled_object(changed(SCALED, "spec.advanced", {"scalingModifiers": modifiers}))
+    found = read_scaled_object(manifest_with_change(SCALED, "spec.advanced", {"scalingModifiers": modifiers}))
     assert [metric.name for metric in found.autoscaler.metrics] == ["composite-metric", "cpu"]
     assert found.autoscaler.metrics[0].target == TargetValue(VALUE, 2000)
 
@@ -323,5 +323,5 @@ def test_a_wrong_scaled_object_is_refused_with_field_value_and_what_was_expected
     path: str, value: object, said: str
 ) -> None:
     with pytest.raises(RequestError) as refused:
-        read_scaled_object(changed(SCALED, path, value))
+        read_scaled_object(manifest_with_change(SCALED, path, value))
     assert said in refused.value.text

@@ -21,30 +21,30 @@ CRON = {
 LAG = LagQuestion("default", "web", ("a:1", "b:2"), "g", "t", 30_000)
 
 
-def policy(kind: str, manifest: Any) -> ScalePolicyDeclared:
+def policy_declared(kind: str, manifest: Any) -> ScalePolicyDeclared:
     text = manifest if isinstance(manifest, bytes) else json.dumps(manifest).encode()
     return ScalePolicyDeclared("default", "web", Generation(1, 1), kind, "p", text, 0)
 
 
-def scaled_object(*triggers: Any, **spec: Any) -> ScalePolicyDeclared:
+def scaled_object_declared(*triggers: Any, **spec: Any) -> ScalePolicyDeclared:
     target = {"scaleTargetRef": {"name": "web"}, "triggers": list(triggers)}
     manifest = {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "p"}}
-    return policy("ScaledObject", {**manifest, "spec": {**target, **spec}})
+    return policy_declared("ScaledObject", {**manifest, "spec": {**target, **spec}})
 
 
 def test_a_kafka_trigger_asks_for_its_group_at_the_polling_interval() -> None:
-    assert questions_of(scaled_object(KAFKA), 2_000) == (LAG,)
+    assert questions_of(scaled_object_declared(KAFKA), 2_000) == (LAG,)
 
 
 @pytest.mark.parametrize(("seconds", "every_ms"), [(1, 1_000), (45, 45_000), (3_600, 60_000)])
 def test_an_interval_is_between_a_second_and_a_minute(seconds: int, every_ms: int) -> None:
-    (asked,) = questions_of(scaled_object(KAFKA, pollingInterval=seconds), 2_000)
+    (asked,) = questions_of(scaled_object_declared(KAFKA, pollingInterval=seconds), 2_000)
     assert asked.every_ms == every_ms
 
 
 def test_a_prometheus_trigger_asks_its_query_under_its_metrics_name() -> None:
     strict = {"type": "prometheus", "metadata": {**QUERY, "ignoreNullValues": "false"}}
-    found = questions_of(scaled_object(CRON, {"type": "prometheus", "metadata": QUERY}, strict), 2_000)
+    found = questions_of(scaled_object_declared(CRON, {"type": "prometheus", "metadata": QUERY}, strict), 2_000)
     place = ("default", "web", "http://p:9090", "up")
     assert found == (
         ValueQuestion(*place, "s1-prometheus", True, 30_000),
@@ -54,7 +54,7 @@ def test_a_prometheus_trigger_asks_its_query_under_its_metrics_name() -> None:
 
 def test_two_triggers_on_one_queue_ask_once() -> None:
     other = {**KAFKA, "metadata": {**KAFKA["metadata"], "lagThreshold": "50"}}  # type: ignore[dict-item]
-    assert questions_of(scaled_object(KAFKA, other), 2_000) == (LAG,)
+    assert questions_of(scaled_object_declared(KAFKA, other), 2_000) == (LAG,)
 
 
 def test_a_scale_policy_asks_for_its_queue() -> None:
@@ -66,19 +66,19 @@ def test_a_scale_policy_asks_for_its_queue() -> None:
         "metadata": {"name": "p"},
         "spec": {"scaleTargetRef": reference, "maxReplicas": 5, "drain": drain},
     }
-    (asked,) = questions_of(policy("ScalePolicy", manifest), 2_000)
+    (asked,) = questions_of(policy_declared("ScalePolicy", manifest), 2_000)
     assert asked == LagQuestion("default", "web", ("a:1", "b:2"), "g", "t", 2_000)
-    (asked,) = questions_of(policy("ScalePolicy", manifest), 100)
+    (asked,) = questions_of(policy_declared("ScalePolicy", manifest), 100)
     assert asked.every_ms == 1_000
 
 
 @pytest.mark.parametrize(
     "asks_nothing",
     [
-        pytest.param(policy("HorizontalPodAutoscaler", {}), id="whose metrics others report"),
-        pytest.param(policy("ScaledObject", {}), id="a manifest that cannot be read"),
-        pytest.param(policy("ScaledObject", b"{"), id="garbage"),
-        pytest.param(scaled_object(CRON), id="only a calendar"),
+        pytest.param(policy_declared("HorizontalPodAutoscaler", {}), id="whose metrics others report"),
+        pytest.param(policy_declared("ScaledObject", {}), id="a manifest that cannot be read"),
+        pytest.param(policy_declared("ScaledObject", b"{"), id="garbage"),
+        pytest.param(scaled_object_declared(CRON), id="only a calendar"),
     ],
 )
 def test_others_ask_nothing(asks_nothing: ScalePolicyDeclared) -> None:

@@ -15,32 +15,32 @@ RUNNING = CountedPod(
 )
 
 
-def seen_in(counts: dict[str, int], lost: frozenset[str] = frozenset()) -> PodsSeen:
+def pods_seen_in_clusters(counts: dict[str, int], lost: frozenset[str] = frozenset()) -> PodsSeen:
     """That many running pods in each cluster, with the same names in each."""
     pods = {PodKey(cluster, "shop", f"web-{n}"): RUNNING for cluster, count in counts.items() for n in range(count)}
     return PodsSeen(pods, lost)
 
 
-def samples_of(seen: PodsSeen, by_cluster: dict[str, int]) -> dict[PodKey, Sample]:
+def samples_by_pod(seen: PodsSeen, by_cluster: dict[str, int]) -> dict[PodKey, Sample]:
     return {key: Sample(by_cluster[key.cluster]) for key in seen.pods if key.cluster in by_cluster}
 
 
-def by_utilization(scene: ReplicaContext, samples: dict[PodKey, Sample], percent: int) -> Proposal:
+def propose_by_utilization(scene: ReplicaContext, samples: dict[PodKey, Sample], percent: int) -> Proposal:
     return propose_replicas(Metric(RESOURCE, "cpu", TargetValue(UTILIZATION, percent)), PodReading(samples), scene)
 
 
-def by_average(scene: ReplicaContext, samples: dict[PodKey, Sample], milli: int) -> Proposal:
+def propose_by_average(scene: ReplicaContext, samples: dict[PodKey, Sample], milli: int) -> Proposal:
     return propose_replicas(Metric(PODS, "load", TargetValue(AVERAGE_VALUE, milli)), PodReading(samples), scene)
 
 
-def scene(seen: PodsSeen, current: int | None = None) -> ReplicaContext:
+def replica_context(seen: PodsSeen, current: int | None = None) -> ReplicaContext:
     count = len(seen.pods) if current is None else current
     return ReplicaContext(count, count, seen)
 
 
 def test_pods_of_one_name_in_two_clusters_are_two_pods() -> None:
-    seen = seen_in({"one": 2, "two": 2})
-    found = by_utilization(scene(seen), samples_of(seen, {"one": 100, "two": 50}), 50)
+    seen = pods_seen_in_clusters({"one": 2, "two": 2})
+    found = propose_by_utilization(replica_context(seen), samples_by_pod(seen, {"one": 100, "two": 50}), 50)
     assert (found.replicas, found.percent) == (6, 75)
 
 
@@ -54,20 +54,20 @@ def test_pods_of_one_name_in_two_clusters_are_two_pods() -> None:
     ],
 )
 def test_a_lost_cluster_is_missing(use: int, target: int, expected: int) -> None:
-    seen = seen_in({"one": 2, "two": 2}, frozenset({"two"}))
-    late = samples_of(seen, {"one": use, "two": 1})
-    assert by_utilization(scene(seen), late, target).replicas == expected
+    seen = pods_seen_in_clusters({"one": 2, "two": 2}, frozenset({"two"}))
+    late = samples_by_pod(seen, {"one": use, "two": 1})
+    assert propose_by_utilization(replica_context(seen), late, target).replicas == expected
 
 
 def test_samples_of_a_lost_cluster_alone_are_no_metric() -> None:
-    seen = seen_in({"one": 2}, frozenset({"one"}))
+    seen = pods_seen_in_clusters({"one": 2}, frozenset({"one"}))
     with pytest.raises(NoUsableMetrics):
-        by_average(scene(seen), samples_of(seen, {"one": 5}), 10)
+        propose_by_average(replica_context(seen), samples_by_pod(seen, {"one": 5}), 10)
 
 
 def test_without_pods_there_is_nothing_to_multiply() -> None:
     with pytest.raises(NoPods):
-        by_average(scene(seen_in({}), 3), {}, 10)
+        propose_by_average(replica_context(pods_seen_in_clusters({}), 3), {}, 10)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_without_pods_there_is_nothing_to_multiply() -> None:
     ],
 )
 def test_a_value_for_all_pods_counts_lost_ones_where_that_is_careful(value: int, expected: int) -> None:
-    seen = seen_in({"one": 2, "two": 2}, frozenset({"two"}))
+    seen = pods_seen_in_clusters({"one": 2, "two": 2}, frozenset({"two"}))
     assert propose_by_object_value(ReplicaContext(4, 4, seen), value, 10).replicas == expected
 
 
@@ -93,18 +93,22 @@ def test_losing_a_cluster_never_turns_a_decision_round(uses: list[int], lost: in
     lost = min(lost, len(uses) - 1)
     pods = {PodKey("two" if n < lost else "one", "shop", f"web-{n}"): RUNNING for n in range(len(uses))}
     samples = {key: Sample(use) for key, use in zip(pods, uses, strict=True)}
-    known = scene(PodsSeen(pods, frozenset({"two"})))
-    found = by_utilization(known, samples, target).replicas
+    known = replica_context(PodsSeen(pods, frozenset({"two"})))
+    found = propose_by_utilization(known, samples, target).replicas
 
-    def with_lost_at(value: int) -> int:
+    def replicas_with_lost_cluster_at(value: int) -> int:
         told = {key: Sample(value) if key.cluster == "two" else sample for key, sample in samples.items()}
-        return by_utilization(scene(PodsSeen(pods)), told, target).replicas
+        return propose_by_utilization(replica_context(PodsSeen(pods)), told, target).replicas
 
-    assert min(with_lost_at(0), known.current) <= found <= max(with_lost_at(max(100, target)), known.current)
+    assert (
+        min(replicas_with_lost_cluster_at(0), known.current)
+        <= found
+        <= max(replicas_with_lost_cluster_at(max(100, target)), known.current)
+    )
     if found > known.current:
-        assert found <= with_lost_at(0)
+        assert found <= replicas_with_lost_cluster_at(0)
     if found < known.current:
-        assert found >= with_lost_at(max(100, target))
+        assert found >= replicas_with_lost_cluster_at(max(100, target))
 
 
 @given(st.integers(1, 200), st.integers(10, 1000), st.floats(0.905, 1.095), st.floats(0.905, 1.095))
@@ -116,16 +120,19 @@ def test_a_load_that_is_measured_a_little_otherwise_moves_nothing(
     for part in (first, then):
         assert (
             propose_by_external_average(
-                ReplicaContext(replicas, replicas, seen_in({})), [round(of_all * part)], 1000 * target
+                ReplicaContext(replicas, replicas, pods_seen_in_clusters({})), [round(of_all * part)], 1000 * target
             ).replicas
             == replicas
         )
-        seen = seen_in({"one": replicas})
-        used = samples_of(seen, {"one": round(1000 * target * part)})
-        assert by_average(scene(seen), used, 1000 * target).replicas == replicas
+        seen = pods_seen_in_clusters({"one": replicas})
+        used = samples_by_pod(seen, {"one": round(1000 * target * part)})
+        assert propose_by_average(replica_context(seen), used, 1000 * target).replicas == replicas
 
 
 @pytest.mark.parametrize(("percent", "expected"), [(89, 9), (91, 10), (109, 10), (111, 12)])
 def test_what_is_beyond_the_tolerance_moves_it(percent: int, expected: int) -> None:
-    seen = seen_in({"one": 10})
-    assert by_average(scene(seen), samples_of(seen, {"one": 10 * percent}), 1000).replicas == expected
+    seen = pods_seen_in_clusters({"one": 10})
+    assert (
+        propose_by_average(replica_context(seen), samples_by_pod(seen, {"one": 10 * percent}), 1000).replicas
+        == expected
+    )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpa.core.requests import reporting
-from hpa.core.requests.answers import explain
+from hpa.core.requests.answers import explain_workload
 from hpa.core.requests.reporting import ANSWER_BYTES_MAX, ITEMS_AT_ONCE, ReportCheck
 from hpa.service import Hpa, HpaClocks
 from hpa.settings import HpaSettings
@@ -16,20 +16,31 @@ from spillway.events_scaling import PartitionBacklog
 from spillway.local_bus import LocalBroker, LocalBus
 from spillway.rpc.calls import SCALING, message_bytes
 
-from .world import KAFKA, KEY, START_MS, World, backlog, declared, external, hpa, load, scaled_object
+from .world import (
+    KAFKA,
+    KEY,
+    START_MS,
+    World,
+    backlog_observed,
+    external_metric,
+    hpa_manifest,
+    load_observed,
+    scaled_object_manifest,
+    workload_declared,
+)
 
 PROMETHEUS = {"type": "prometheus", "metadata": {"serverAddress": "http://p", "query": "q", "threshold": "10"}}
 OF_PODS = {
     "type": "Pods",
     "pods": {"metric": {"name": "busy"}, "target": {"type": "AverageValue", "averageValue": "1"}},
 }
-LOAD, BACKLOG = load("s1-prometheus", 5, START_MS), backlog([3], START_MS)
+LOAD, BACKLOG = load_observed("s1-prometheus", 5, START_MS), backlog_observed([3], START_MS)
 
 
-def world() -> World:
+def world_with_policy() -> World:
     made = World()
-    made.say(declared(1))
-    made.policy(scaled_object([KAFKA, PROMETHEUS]))
+    made.publish_input(workload_declared(1))
+    made.declare_policy(scaled_object_manifest([KAFKA, PROMETHEUS]))
     return made
 
 
@@ -82,7 +93,7 @@ def world() -> World:
     ],
 )
 def test_each_report_is_answered_for_itself(report: Any, code: str, words: str) -> None:
-    made = world()
+    made = world_with_policy()
     taken, answers = ReportCheck(made.state, START_MS).accept_reports((report, LOAD))
     assert [answer.code for answer in answers] == [code, "OK"]
     assert words in answers[0].text
@@ -93,9 +104,9 @@ def test_each_report_is_answered_for_itself(report: Any, code: str, words: str) 
 def test_the_answer_to_a_report_names_a_few_metrics_which_are_looked_for_once(calls_of: Any) -> None:
     """Else one request of 90 kB made an answer of 160 MiB."""
     made = World()
-    made.policy(hpa([external(f"queue-{number:02}", "10") for number in range(20)]))
+    made.declare_policy(hpa_manifest([external_metric(f"queue-{number:02}", "10") for number in range(20)]))
     with calls_of(reporting.input_names_of) as calls:
-        _, answers = ReportCheck(made.state, START_MS).accept_reports([load("other", 1, START_MS)] * 500)
+        _, answers = ReportCheck(made.state, START_MS).accept_reports([load_observed("other", 1, START_MS)] * 500)
     assert len(calls) == 1
     (text,) = {answer.text for answer in answers}
     assert text.endswith("; queue-06; queue-07; 12 more")
@@ -103,8 +114,8 @@ def test_the_answer_to_a_report_names_a_few_metrics_which_are_looked_for_once(ca
 
 def test_the_answer_to_a_report_has_a_bound() -> None:
     made = World()
-    made.policy(hpa([external(f"queue-{number:02}" + "x" * 200, "10") for number in range(8)]))
-    _, answers = ReportCheck(made.state, START_MS).accept_reports((load("other", 1, START_MS),))
+    made.declare_policy(hpa_manifest([external_metric(f"queue-{number:02}" + "x" * 200, "10") for number in range(8)]))
+    _, answers = ReportCheck(made.state, START_MS).accept_reports((load_observed("other", 1, START_MS),))
     assert len(answers[0].text.encode()) <= ANSWER_BYTES_MAX
 
 
@@ -129,11 +140,11 @@ async def test_others_are_answered_between_some_reports_of_a_request() -> None:
 def test_an_explanation_can_be_said_whatever_was_reported() -> None:
     """A sum of series may be larger than a reply can say."""
     made = World()
-    made.say(declared(1))
-    made.policy(hpa([external("queue", "10")]))
+    made.publish_input(workload_declared(1))
+    made.declare_policy(hpa_manifest([external_metric("queue", "10")]))
     for series in ("a", "b"):
-        made.say(replace(load("queue", 5, START_MS), series=series, value_milli=2**63 - 1))
-    reply = explain(made.state, made.state.scaled[KEY])
+        made.publish_input(replace(load_observed("queue", 5, START_MS), series=series, value_milli=2**63 - 1))
+    reply = explain_workload(made.state, made.state.scaled[KEY])
     (metric,) = reply.metrics
     assert metric.value_milli == 2**63 - 1
     assert message_bytes(reply, SCALING.calls["explain_policy"].reply_message())
@@ -143,19 +154,21 @@ def test_an_explanation_can_be_said_whatever_was_reported() -> None:
     ("report", "words"),
     [
         pytest.param(
-            load("queues", 5, START_MS),
+            load_observed("queues", 5, START_MS),
             "metric queues: HorizontalPodAutoscaler web-hpa does not use it; expected queue; busy of pods",
             id="another metric",
         ),
-        pytest.param(replace(load("queue", 5, START_MS), pod="web-0"), "metric queue of pods", id="of pods"),
-        pytest.param(replace(load("queue", 5, START_MS), object="Service/a"), "queue of Service/a", id="of an object"),
+        pytest.param(replace(load_observed("queue", 5, START_MS), pod="web-0"), "metric queue of pods", id="of pods"),
+        pytest.param(
+            replace(load_observed("queue", 5, START_MS), object="Service/a"), "queue of Service/a", id="of an object"
+        ),
         pytest.param(BACKLOG, "group g, topic orders: ", id="a backlog"),
         pytest.param(BACKLOG, "expected no report of that kind", id="a backlog, and there is no queue"),
     ],
 )
 def test_what_the_policy_does_not_look_at_is_not_taken_and_that_is_said(report: Any, words: str) -> None:
     made = World()
-    made.policy(hpa([external("queue", "10"), OF_PODS]))
+    made.declare_policy(hpa_manifest([external_metric("queue", "10"), OF_PODS]))
     taken, answers = ReportCheck(made.state, START_MS).accept_reports((report,))
     assert not taken
     assert answers[0].code == "NOT_FOUND"

@@ -14,13 +14,13 @@ from hpa.external_metrics.slot_queue import SlotQueue
 SLOW_SECONDS, FAST_SECONDS = 5.0, 0.1
 
 
-def asker(text: str) -> SlotQuestion:
+def slot_question_from_text(text: str) -> SlotQuestion:
     """namespace/name, with a ! the slow ones."""
     namespace, _, name = text.rstrip("!").partition("/")
     return SlotQuestion(namespace, name, text.endswith("!"))
 
 
-def text_of(one: SlotQuestion) -> str:
+def text_of_question(one: SlotQuestion) -> str:
     return f"{one.namespace}/{one.name}{'!' * one.is_slow}"
 
 
@@ -40,16 +40,16 @@ ORDERS = (
 def test_who_is_asked(waiting: str, expected: str) -> None:
     slots = Slots(4, 3)
     for one in waiting.split():
-        slots.enqueue_question(asker(one))
+        slots.enqueue_question(slot_question_from_text(one))
     found = []
     while (one := slots.start_next_question()) is not None:
-        found.append(text_of(one))
+        found.append(text_of_question(one))
     assert found == expected.split()
 
 
 def test_the_namespace_of_which_fewest_are_asked_comes_first() -> None:
     slots = Slots(4, 3)
-    a, b = ([asker(f"{name}/x") for _ in range(4)] for name in "ab")
+    a, b = ([slot_question_from_text(f"{name}/x") for _ in range(4)] for name in "ab")
     for one in a:
         slots.enqueue_question(one)
     assert [slots.start_next_question() for _ in range(3)] == a[:3]
@@ -65,8 +65,8 @@ def test_the_namespace_of_which_fewest_are_asked_comes_first() -> None:
 def test_of_one_slot_slow_and_fast_ones_take_turns() -> None:
     slots, found = Slots(1, 1), []
     for _ in range(3):
-        slots.enqueue_question(asker("a/x!"))
-        slots.enqueue_question(asker("b/y"))
+        slots.enqueue_question(slot_question_from_text("a/x!"))
+        slots.enqueue_question(slot_question_from_text("b/y"))
     while (one := slots.start_next_question()) is not None:
         found.append(one.namespace)
         slots.release_question(one)
@@ -75,7 +75,7 @@ def test_of_one_slot_slow_and_fast_ones_take_turns() -> None:
 
 def test_who_waits_no_longer_has_no_turn_and_nothing_is_kept_of_it() -> None:
     slots = Slots(1, 1)
-    first, second, third = (asker(f"a/{name}") for name in "xyz")
+    first, second, third = (slot_question_from_text(f"a/{name}") for name in "xyz")
     for one in (first, second, third):
         slots.enqueue_question(one)
     assert slots.start_next_question() is first
@@ -175,28 +175,28 @@ def test_no_policys_slow_questions_keep_another_policys_waiting(slow: list[Polic
 async def test_a_slot_is_free_again_however_its_question_ends() -> None:
     queue, running = SlotQueue(1, 1.0), list[str]()
 
-    async def ask(name: str, ends: asyncio.Event) -> None:
+    async def hold_slot_until(name: str, ends: asyncio.Event) -> None:
         async with queue.hold_slot(SlotQuestion("a", name, is_slow=False)):
             running.append(name)
             await ends.wait()
             if name == "fails":
                 raise ZeroDivisionError
 
-    async def settled() -> None:
+    async def let_tasks_run() -> None:
         for _ in range(5):
             await asyncio.sleep(0)
 
     ends = asyncio.Event()
     names = ("cancelled", "fails", "gone while it waits", "last")
-    tasks = {name: asyncio.create_task(ask(name, ends)) for name in names}
-    await settled()
+    tasks = {name: asyncio.create_task(hold_slot_until(name, ends)) for name in names}
+    await let_tasks_run()
     assert running == ["cancelled"]
     tasks["gone while it waits"].cancel()
     tasks["cancelled"].cancel()
-    await settled()
+    await let_tasks_run()
     assert running == ["cancelled", "fails"]
     ends.set()
-    await settled()
+    await let_tasks_run()
     assert running == ["cancelled", "fails", "last"]
     ended = await asyncio.gather(*tasks.values(), return_exceptions=True)
     assert [type(one).__name__ for one in ended] == [
@@ -211,12 +211,12 @@ async def test_who_goes_away_as_its_turn_comes_gives_the_slot_on() -> None:
     queue = SlotQueue(1, 1.0)
     first, second, third = (SlotQuestion("a", name, is_slow=False) for name in "xyz")
 
-    async def ask(one: SlotQuestion) -> str:
+    async def ask_in_slot(one: SlotQuestion) -> str:
         async with queue.hold_slot(one):
             return one.name
 
     async with queue.hold_slot(first):
-        waiting, last = asyncio.create_task(ask(second)), asyncio.create_task(ask(third))
+        waiting, last = asyncio.create_task(ask_in_slot(second)), asyncio.create_task(ask_in_slot(third))
         await asyncio.sleep(0)
     waiting.cancel()  # It was given the slot, and has not run since.
     assert await asyncio.wait_for(last, 20) == "z"

@@ -13,11 +13,20 @@ from hpa.core.heard.inputs import MetricSeries, WorkloadInputs
 from hpa.core.own.queue_state import NOTHING_SEEN, QueueObservation, state_with_observation
 from hpa.core.own.queue_state import Offsets as QueueOffsets
 from hpa.core.rules import DEFAULT_RULES
-from hpa.core.stored import read_stored, stored_bytes, stored_of
+from hpa.core.stored import read_stored_state, stored_state_bytes, stored_state_of
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog
 from spillway.packed import pack_text, unpack_text
 
-from .world import KAFKA, at, backlog, begun, external, hpa, load, scaled_object
+from .world import (
+    KAFKA,
+    backlog_observed,
+    external_metric,
+    hpa_manifest,
+    load_observed,
+    ms_after_start,
+    scaled_object_manifest,
+    world_under_policy,
+)
 
 PODS = {
     "type": "Pods",
@@ -33,61 +42,80 @@ OBJECT = {
 }
 
 
-def of_object(value: float, at_ms: int, series: str = "") -> LoadObserved:
-    return replace(load("requests", value, at_ms, series), object="Ingress/front")
+def load_of_object(value: float, at_ms: int, series: str = "") -> LoadObserved:
+    return replace(load_observed("requests", value, at_ms, series), object="Ingress/front")
 
 
 @pytest.mark.parametrize(
     ("manifest", "reports", "replicas"),
     [
         pytest.param(
-            hpa([external("queue", "10")]), [load("queue", 60, at(10)), load("queue", 80, at(10))], 8, id="a value"
+            hpa_manifest([external_metric("queue", "10")]),
+            [load_observed("queue", 60, ms_after_start(10)), load_observed("queue", 80, ms_after_start(10))],
+            8,
+            id="a value",
         ),
         pytest.param(
-            hpa([external("queue", "10")]),
-            [load("queue", 60, at(10)), load("queue", 60, at(11)), load("queue", 80, at(11))],
+            hpa_manifest([external_metric("queue", "10")]),
+            [
+                load_observed("queue", 60, ms_after_start(10)),
+                load_observed("queue", 60, ms_after_start(11)),
+                load_observed("queue", 80, ms_after_start(11)),
+            ],
             8,
             id="a repeat of the old value bears the time of the new one",
         ),
         pytest.param(
-            hpa([external("queue", "10")], behavior={"scaleDown": {"stabilizationWindowSeconds": 0}}),
-            [load("queue", 80, at(10)), load("queue", 40, at(10))],
+            hpa_manifest([external_metric("queue", "10")], behavior={"scaleDown": {"stabilizationWindowSeconds": 0}}),
+            [load_observed("queue", 80, ms_after_start(10)), load_observed("queue", 40, ms_after_start(10))],
             4,
             id="the lower one comes later",
         ),
-        pytest.param(hpa([OBJECT]), [of_object(60, at(10)), of_object(80, at(10))], 8, id="an object's"),
         pytest.param(
-            hpa([OBJECT], behavior={"scaleDown": {"stabilizationWindowSeconds": 0}}),
+            hpa_manifest([OBJECT]),
+            [load_of_object(60, ms_after_start(10)), load_of_object(80, ms_after_start(10))],
+            8,
+            id="an object's",
+        ),
+        pytest.param(
+            hpa_manifest([OBJECT], behavior={"scaleDown": {"stabilizationWindowSeconds": 0}}),
             [
-                of_object(40, at(10), "b"),
-                of_object(80, at(10), "a"),
-                of_object(60, at(11), "b"),
-                of_object(80, at(11), "a"),
+                load_of_object(40, ms_after_start(10), "b"),
+                load_of_object(80, ms_after_start(10), "a"),
+                load_of_object(60, ms_after_start(11), "b"),
+                load_of_object(80, ms_after_start(11), "a"),
             ],
             8,
             id="an object's, under two series",
         ),
         pytest.param(
-            hpa([OBJECT], behavior={"scaleDown": {"stabilizationWindowSeconds": 0}}),
-            [of_object(80, at(10), "a"), of_object(40, at(10), "b"), of_object(70, at(10), "a")],
+            hpa_manifest([OBJECT], behavior={"scaleDown": {"stabilizationWindowSeconds": 0}}),
+            [
+                load_of_object(80, ms_after_start(10), "a"),
+                load_of_object(40, ms_after_start(10), "b"),
+                load_of_object(70, ms_after_start(10), "a"),
+            ],
             7,
             id="an object's, whose first series is told again",
         ),
         pytest.param(
-            scaled_object([KAFKA], maxReplicaCount=30),
-            [backlog([10] * 6, at(10)), backlog([10] * 8, at(10))],
+            scaled_object_manifest([KAFKA], maxReplicaCount=30),
+            [backlog_observed([10] * 6, ms_after_start(10)), backlog_observed([10] * 8, ms_after_start(10))],
             8,
             id="a backlog",
         ),
         pytest.param(
-            hpa([external("queue", "10")]),
-            [load("queue", 60, at(10)), load("queue", 0, at(10), trouble="away")],
+            hpa_manifest([external_metric("queue", "10")]),
+            [
+                load_observed("queue", 60, ms_after_start(10)),
+                load_observed("queue", 0, ms_after_start(10), trouble="away"),
+            ],
             6,
             id="no value takes none away",
         ),
         pytest.param(
-            hpa([external("queue", "10")]),
-            [load("queue", 60, at(10)), load("queue", -1, at(10))],
+            hpa_manifest([external_metric("queue", "10")]),
+            [load_observed("queue", 60, ms_after_start(10)), load_observed("queue", -1, ms_after_start(10))],
             6,
             id="a negative one takes none away",
         ),
@@ -97,12 +125,12 @@ def of_object(value: float, at_ms: int, series: str = "") -> LoadObserved:
 def test_of_one_instant_the_later_record_counts(
     manifest: dict[str, Any], reports: Sequence[LoadObserved | BacklogObserved], replicas: int, killed: bool
 ) -> None:
-    made = begun(manifest, replicas=5)
+    made = world_under_policy(manifest, replicas=5)
     for report in reports:
-        made.say(report)
+        made.publish_input(report)
         if killed:
             made.restart()
-    assert made.replicas == replicas
+    assert made.current_replicas == replicas
 
 
 Reports = list[tuple[int, int, bool]]
@@ -110,11 +138,13 @@ Reports = list[tuple[int, int, bool]]
 REPORTS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 4), st.booleans()), min_size=1, max_size=12)
 
 
-def taken(inputs: WorkloadInputs, told: int, instant: int, value: int, failed: bool) -> bool:
-    return inputs.take_load(load("queue", value, at(instant), trouble="away" * failed), told, DEFAULT_RULES)
+def take_load_report(inputs: WorkloadInputs, told: int, instant: int, value: int, failed: bool) -> bool:
+    return inputs.apply_load(
+        load_observed("queue", value, ms_after_start(instant), trouble="away" * failed), told, DEFAULT_RULES
+    )
 
 
-def the_only(inputs: WorkloadInputs) -> MetricSeries:
+def only_series(inputs: WorkloadInputs) -> MetricSeries:
     (known,) = inputs.loads.values()
     return known
 
@@ -125,38 +155,38 @@ def the_only(inputs: WorkloadInputs) -> MetricSeries:
 def test_records_that_are_read_twice_change_nothing(reports: Reports) -> None:
     inputs = WorkloadInputs()
     for offset, report in enumerate(reports):
-        taken(inputs, offset, *report)
-    known = the_only(inputs)
+        take_load_report(inputs, offset, *report)
+    known = only_series(inputs)
     newest = max(instant for instant, _, _ in reports)
     values = [value for instant, value, failed in reports if instant == newest and not failed]
-    assert known.heard_ms == at(newest)
+    assert known.heard_ms == ms_after_start(newest)
     assert (known.value_milli == values[-1] * 1000 and not known.failing_ms) if values else known.failing_ms
     for offset, report in enumerate(reports):
-        assert not taken(inputs, offset, *report)
-        assert replace_offset(the_only(inputs)) == replace_offset(known)
+        assert not take_load_report(inputs, offset, *report)
+        assert series_at_offset_zero(only_series(inputs)) == series_at_offset_zero(known)
 
 
-def replace_offset(known: MetricSeries) -> MetricSeries:
+def series_at_offset_zero(known: MetricSeries) -> MetricSeries:
     return msgspec.structs.replace(known, offset=0)
 
 
 def test_a_negative_value_takes_none_of_the_same_instant_away() -> None:
     inputs = WorkloadInputs()
-    assert taken(inputs, 0, 1, 5, False)
-    assert not taken(inputs, 1, 1, -5, False)
-    assert the_only(inputs).value_milli == 5_000
+    assert take_load_report(inputs, 0, 1, 5, False)
+    assert not take_load_report(inputs, 1, 1, -5, False)
+    assert only_series(inputs).value_milli == 5_000
 
 
-def rows(*offsets: tuple[int, int], at_ms: int) -> BacklogObserved:
+def backlog_of_rows(*offsets: tuple[int, int], at_ms: int) -> BacklogObserved:
     """(latest, committed) of each partition."""
     found = tuple(PartitionBacklog("orders", number, *one, 0) for number, one in enumerate(offsets))
-    return replace(backlog([], at_ms), partitions=found)
+    return replace(backlog_observed([], at_ms), partitions=found)
 
 
 def test_ends_that_are_not_known_are_one_failure_of_one_instant() -> None:
     inputs = WorkloadInputs()
     for offset, committed in enumerate((7, 8, 9)):
-        assert inputs.take_backlog(rows((-1, committed), at_ms=at(10)), offset, DEFAULT_RULES)
+        assert inputs.apply_backlog(backlog_of_rows((-1, committed), at_ms=ms_after_start(10)), offset, DEFAULT_RULES)
     (known,) = inputs.backlogs.values()
     assert known.failures == 1
 
@@ -164,30 +194,37 @@ def test_ends_that_are_not_known_are_one_failure_of_one_instant() -> None:
 def test_what_is_told_again_of_an_instant_is_no_poll_before() -> None:
     """A partition whose offset stays from one poll to the next may be left out of the lag."""
     inputs = WorkloadInputs()
-    polls = rows((10, 1), at_ms=at(5)), rows((20, 2), at_ms=at(10)), rows((30, 3), at_ms=at(10))
+    polls = (
+        backlog_of_rows((10, 1), at_ms=ms_after_start(5)),
+        backlog_of_rows((20, 2), at_ms=ms_after_start(10)),
+        backlog_of_rows((30, 3), at_ms=ms_after_start(10)),
+    )
     for offset, poll in enumerate(polls):
-        assert inputs.take_backlog(poll, offset, DEFAULT_RULES)
+        assert inputs.apply_backlog(poll, offset, DEFAULT_RULES)
     (known,) = inputs.backlogs.values()
     assert (known.rows, known.committed) == ((("orders", 0, 30, 3),), (("orders", 0, 1),))
-    assert not inputs.take_backlog(polls[2], 3, DEFAULT_RULES)
+    assert not inputs.apply_backlog(polls[2], 3, DEFAULT_RULES)
 
 
 def test_a_time_to_drain_is_of_the_later_backlog_of_one_instant() -> None:
-    def seen(latest: int, at_ms: int) -> QueueObservation:
+    def queue_observation(latest: int, at_ms: int) -> QueueObservation:
         return QueueObservation(at_ms, (QueueOffsets(latest, 1000),), 2, 2)
 
-    state = state_with_observation(state_with_observation(NOTHING_SEEN, seen(1010, at(1))), seen(1090, at(1)))
-    assert state.seen == seen(1090, at(1))
+    state = state_with_observation(
+        state_with_observation(NOTHING_SEEN, queue_observation(1010, ms_after_start(1))),
+        queue_observation(1090, ms_after_start(1)),
+    )
+    assert state.seen == queue_observation(1090, ms_after_start(1))
     assert state.came == ()
 
 
 def test_where_a_value_stands_in_the_log_is_remembered_and_not_known_of_older_states() -> None:
     inputs = WorkloadInputs()
-    taken(inputs, 7, 1, 2, False)
-    written = stored_bytes(stored_of(read_stored(b"").remembered, None, 0, inputs))
-    assert dict(read_stored(written).loads) == inputs.loads
+    take_load_report(inputs, 7, 1, 2, False)
+    written = stored_state_bytes(stored_state_of(read_stored_state(b"").remembered, None, 0, inputs))
+    assert dict(read_stored_state(written).loads) == inputs.loads
     older = msgspec.json.decode(unpack_text(written))
     for _, value in older["loads"]:
         del value["offset"]
-    (known,) = dict(read_stored(pack_text(msgspec.json.encode(older))).loads).values()
+    (known,) = dict(read_stored_state(pack_text(msgspec.json.encode(older))).loads).values()
     assert known.offset == -1

@@ -17,8 +17,8 @@ class WholeClusters(WorkloadClusters):
         samples: dict[PodKey, Sample] = {}
         troubles: list[str] = []
         for name, cluster in self.by_name.items():
-            if cluster.troubles:
-                troubles.append(f"{name}: {cluster.troubles}")
+            if cluster.troubles_text:
+                troubles.append(f"{name}: {cluster.troubles_text}")
             if is_lost(cluster, now_ms, rules):
                 troubles.append(f"{name}: silent")
             for key, pod in cluster.pods.items():
@@ -39,7 +39,7 @@ class WholeClusters(WorkloadClusters):
         )
 
     @property
-    def standing_now(self) -> int:
+    def standing_pod_count(self) -> int:
         """What standing is to be."""
         pods = [pod for cluster in self.by_name.values() for pod in cluster.pods.values()]
         return sum(1 for pod in pods if not pod.deleting and pod.phase not in (FAILED, SUCCEEDED))
@@ -48,12 +48,12 @@ class WholeClusters(WorkloadClusters):
         return frozenset(name for name, cluster in self.by_name.items() if is_lost(cluster, now_ms, rules))
 
     def next_lost_ms(self, now_ms: int, rules: HpaRules) -> int | None:
-        return min((at_ms for at_ms, _ in self._losing(rules) if at_ms > now_ms), default=None)
+        return min((at_ms for at_ms, _ in self._loss_times(rules) if at_ms > now_ms), default=None)
 
     def cluster_lost_at(self, at_ms: int, rules: HpaRules) -> str:
-        return min(name for told_ms, name in self._losing(rules) if told_ms == at_ms)
+        return min(name for told_ms, name in self._loss_times(rules) if told_ms == at_ms)
 
-    def _losing(self, rules: HpaRules) -> list[tuple[int, str]]:
+    def _loss_times(self, rules: HpaRules) -> list[tuple[int, str]]:
         told = ((one.observed_ms, name) for name, one in self.by_name.items() if one.sampled)
         return [(at_ms + rules.pods_age_max_ms + 1, name) for at_ms, name in told]
 
@@ -63,8 +63,8 @@ class WholeClusters(WorkloadClusters):
         return PodsSeen(pods, self.lost_clusters(now_ms, rules) | left_out)
 
 
-def whole(clusters: WorkloadClusters) -> WholeClusters:
+def recomputed_clusters(clusters: WorkloadClusters) -> WholeClusters:
     """The same records, of which nothing is kept."""
     found = WholeClusters(dict(clusters.by_name))
-    found.standing = found.standing_now
+    found.standing = found.standing_pod_count
     return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hpa.core.heard.heard import HeardRecord
-from hpa.core.requests.answers import explain
+from hpa.core.requests.answers import explain_workload
 from hpa.core.requests.declaring import PolicyDecision
 from hpa.core.rules import HpaRules
 from hpa.core.state import HpaState
@@ -31,7 +31,7 @@ KEY = ("shop", "web")
 START_MS = 1_000_000_000
 
 
-def declared(replicas: int, kind: str = "Deployment", **words: Any) -> WorkloadDeclared:
+def workload_declared(replicas: int, kind: str = "Deployment", **words: Any) -> WorkloadDeclared:
     fields: dict[str, Any] = {
         "namespace": KEY[0],
         "name": KEY[1],
@@ -49,7 +49,7 @@ def declared(replicas: int, kind: str = "Deployment", **words: Any) -> WorkloadD
     return WorkloadDeclared(**fields | words)
 
 
-def hpa(metrics: list[dict[str, Any]], least: int = 1, most: int = 20, **spec: Any) -> dict[str, Any]:
+def hpa_manifest(metrics: list[dict[str, Any]], least: int = 1, most: int = 20, **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -64,19 +64,19 @@ def hpa(metrics: list[dict[str, Any]], least: int = 1, most: int = 20, **spec: A
     }
 
 
-def cpu_at(percent: int) -> dict[str, Any]:
+def cpu_utilization_metric(percent: int) -> dict[str, Any]:
     target = {"type": "Utilization", "averageUtilization": percent}
     return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
 
 
-def external(name: str, each: str) -> dict[str, Any]:
+def external_metric(name: str, each: str) -> dict[str, Any]:
     return {
         "type": "External",
         "external": {"metric": {"name": name}, "target": {"type": "AverageValue", "averageValue": each}},
     }
 
 
-def scaled_object(
+def scaled_object_manifest(
     triggers: list[dict[str, Any]], annotations: dict[str, str] | None = None, **spec: Any
 ) -> dict[str, Any]:
     return {
@@ -93,7 +93,7 @@ KAFKA = {
 }
 
 
-def own(**spec: Any) -> dict[str, Any]:
+def scale_policy_manifest(**spec: Any) -> dict[str, Any]:
     reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": KEY[1]}
     return {
         "apiVersion": "spillway.io/v1",
@@ -103,7 +103,7 @@ def own(**spec: Any) -> dict[str, Any]:
     }
 
 
-def pods(
+def pods_observed(
     cluster: str, used_milli: list[int | None], at_ms: int, sequence: int = 1, ready: str = "true", trouble: str = ""
 ) -> PodsObserved:
     """Pods that request one cpu each and began long ago. None: without a sample."""
@@ -134,11 +134,11 @@ def pods(
     )
 
 
-def load(metric: str, value: float, at_ms: int, series: str = "", trouble: str = "") -> LoadObserved:
+def load_observed(metric: str, value: float, at_ms: int, series: str = "", trouble: str = "") -> LoadObserved:
     return LoadObserved(*KEY, metric, "", series, "", "", round(value * 1000), at_ms, 0, "test", trouble)
 
 
-def backlog(lags: list[int], at_ms: int, trouble: str = "", topic: str = "orders") -> BacklogObserved:
+def backlog_observed(lags: list[int], at_ms: int, trouble: str = "", topic: str = "orders") -> BacklogObserved:
     rows = tuple(PartitionBacklog(topic, number, 1000 + lag, 1000, 0) for number, lag in enumerate(lags))
     return BacklogObserved(*KEY, "kafka", "g", topic, () if trouble else rows, at_ms, "test", trouble)
 
@@ -159,7 +159,7 @@ class World:
         self.restart()
 
     @property
-    def replicas(self) -> int:
+    def current_replicas(self) -> int:
         return self.state.current_replicas(KEY)
 
     def restart(self) -> None:
@@ -170,51 +170,53 @@ class World:
         self.state.apply_early_records()
         self.epoch += 1
         self._sequence = 0
-        self._written(self.state.take_turn(self._generation, self.now_ms))
+        self._write_events(self.state.take_turn(self._next_generation, self.now_ms))
 
-    def policy(self, manifest: dict[str, Any]) -> None:
+    def declare_policy(self, manifest: dict[str, Any]) -> None:
         text, name = json.dumps(manifest).encode(), manifest["metadata"]["name"]
-        event = ScalePolicyDeclared(*KEY, self._generation(), manifest["kind"], name, text, self.now_ms)
-        self._written(self.state.put_policy_in_force(event))
+        event = ScalePolicyDeclared(*KEY, self._next_generation(), manifest["kind"], name, text, self.now_ms)
+        self._write_events(self.state.put_policy_in_force(event))
 
-    def say(self, event: Event, *, heard: bool = True) -> None:
+    def publish_input(self, event: Event, *, heard: bool = True) -> None:
         """An input record. heard False: this process is killed before it reads it."""
         at_ms = getattr(event, "at_ms", 0) or getattr(event, "observed_ms", 0)
-        self.until(max(at_ms, self.now_ms))
-        record = self._append(event)
+        self.advance_to(max(at_ms, self.now_ms))
+        record = self._append_record(event)
         if heard:
-            self._written(self.state.decide_on_record(record, self.now_ms))
+            self._write_events(self.state.decide_on_record(record, self.now_ms))
 
-    def gone(self) -> None:
-        self._written(
-            self.state.decide_on_record(self._append(Tombstone(workload_address(WORKLOADS, *KEY))), self.now_ms)
+    def delete_workload(self) -> None:
+        self._write_events(
+            self.state.decide_on_record(self._append_record(Tombstone(workload_address(WORKLOADS, *KEY))), self.now_ms)
         )
 
-    def forget_pods(self, cluster: str) -> None:
+    def delete_pods_record(self, cluster: str) -> None:
         """A tombstone: no pod of the workload runs in this cluster any more."""
-        self._written(self.state.decide_on_record(self._append(Tombstone(pods_address(*KEY, cluster))), self.now_ms))
+        self._write_events(
+            self.state.decide_on_record(self._append_record(Tombstone(pods_address(*KEY, cluster))), self.now_ms)
+        )
 
     @property
-    def states_ms(self) -> list[int]:
+    def state_times_ms(self) -> list[int]:
         """The times of the states that were written, in the order of the log."""
         return [one.event.at_ms for one in self.log if isinstance(one.event, ScaleStateChanged)]
 
-    def until(self, at_ms: int) -> None:
+    def advance_to(self, at_ms: int) -> None:
         """Time passes; what is due is decided."""
         while (due := self.state.next_due_ms()) is not None and due <= at_ms:
-            self._written(self.state.make_due_decisions(due))
+            self._write_events(self.state.make_due_decisions(due))
         self.now_ms = max(self.now_ms, at_ms)
 
-    def _written(self, events: list[Event]) -> None:
+    def _write_events(self, events: list[Event]) -> None:
         for event in (*events, *self.state.take_unwritten_states()):
-            self._append(event)
+            self._append_record(event)
             if isinstance(event, ScaleDecided):
                 self.decided.append(event)
         newest = next((event for event in reversed(events) if isinstance(event, ScaleDecided)), None)
         if newest is not None and self.follows:
-            self.say(declared(newest.replicas, scale_generation=newest.generation))
+            self.publish_input(workload_declared(newest.replicas, scale_generation=newest.generation))
 
-    def _append(self, event: Event | Tombstone) -> HeardRecord:
+    def _append_record(self, event: Event | Tombstone) -> HeardRecord:
         address = event.address if isinstance(event, Tombstone) else address_of_event(event)
         offset = sum(1 for one in self.log if one.topic == address.topic.name)
         record = HeardRecord(
@@ -223,34 +225,34 @@ class World:
         self.log.append(record)
         return record
 
-    def _generation(self) -> Generation:
+    def _next_generation(self) -> Generation:
         self._sequence += 1
         return Generation(self.epoch, self._sequence)
 
 
-def applied(state: HpaState, decision: PolicyDecision) -> tuple[list[Any], PolicyReply]:
+def apply_decision(state: HpaState, decision: PolicyDecision) -> tuple[list[Any], PolicyReply]:
     """The events and the answer of a request, once it is applied as hpa applies it."""
     if decision.draft is not None:
         decision.draft.apply_to(state)
     return decision.events, decision.reply
 
 
-def sizes(world: World) -> list[tuple[int, int]]:
+def decided_sizes(world: World) -> list[tuple[int, int]]:
     """(milliseconds since the start, replicas) of every decision."""
     return [(one.at_ms - START_MS, one.replicas) for one in world.decided]
 
 
-def at(seconds: float) -> int:
+def ms_after_start(seconds: float) -> int:
     return START_MS + round(seconds * 1000)
 
 
-def begun(manifest: dict[str, Any], replicas: int = 2, **words: Any) -> World:
+def world_under_policy(manifest: dict[str, Any], replicas: int = 2, **words: Any) -> World:
     made = World(**words)
-    made.say(declared(replicas))
-    made.policy(manifest)
+    made.publish_input(workload_declared(replicas))
+    made.declare_policy(manifest)
     return made
 
 
-def condition(made: World, kind: str) -> tuple[str, str]:
-    found = explain(made.state, made.state.scaled[KEY]).conditions
+def condition_of_policy(made: World, kind: str) -> tuple[str, str]:
+    found = explain_workload(made.state, made.state.scaled[KEY]).conditions
     return next((one.status, one.reason) for one in found if one.type == kind)

@@ -21,14 +21,14 @@ GI = 2**30
 EPOCH = 7
 
 
-def container(name: str = "main", cpu: str = "1", memory: str = "1Gi", **more: Any) -> dict[str, Any]:
+def container_spec(name: str = "main", cpu: str = "1", memory: str = "1Gi", **more: Any) -> dict[str, Any]:
     return {"name": name, "image": "app:1", "resources": {"requests": {"cpu": cpu, "memory": memory}}} | more
 
 
-def template(*containers: dict[str, Any], labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
+def pod_template(*containers: dict[str, Any], labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
     return {
         "metadata": {"labels": labels or {"app": "web"}},
-        "spec": {"containers": list(containers) or [container()]} | spec,
+        "spec": {"containers": list(containers) or [container_spec()]} | spec,
     }
 
 
@@ -37,7 +37,7 @@ def deployment(replicas: Any = 1, name: str = "web", pod: dict[str, Any] | None 
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": name},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": pod or template()}
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": pod or pod_template()}
         | spec,
     }
 
@@ -53,25 +53,25 @@ def job(parallelism: Any = 1, name: str = "sum", pod: dict[str, Any] | None = No
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name},
-        "spec": {"parallelism": parallelism, "template": pod or template(restartPolicy="Never")} | spec,
+        "spec": {"parallelism": parallelism, "template": pod or pod_template(restartPolicy="Never")} | spec,
     }
 
 
-def policy(**spec: Any) -> dict[str, Any]:
+def placement_policy(**spec: Any) -> dict[str, Any]:
     return {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "metadata": {"name": "p"}, "spec": spec}
 
 
-def texts(*manifests: dict[str, Any]) -> tuple[str, ...]:
+def manifest_texts(*manifests: dict[str, Any]) -> tuple[str, ...]:
     return tuple(json.dumps(manifest) for manifest in manifests)
 
 
-def shape(cpu: int = 1000, **more: Any) -> Shape:
+def make_shape(cpu: int = 1000, **more: Any) -> Shape:
     """A shape of so many milli-cores, and whatever else a Shape has."""
     requests = {"cpu": cpu, "pods": 1} | more.pop("requests", {})
     return Shape("default", tuple(sorted((name, amount) for name, amount in requests.items() if amount)), **more)
 
 
-def node(name: str, cpu: int = 4000, used: int = 0, pods: int = 110, **more: Any) -> NodeRow:
+def node_row(name: str, cpu: int = 4000, used: int = 0, pods: int = 110, **more: Any) -> NodeRow:
     """A node with so many milli-cores, so many of them requested; extra resources by name in allocatable."""
     allocatable = {"cpu": cpu, "memory": 64 * GI, "pods": pods} | more.pop("allocatable", {})
     requested = {"cpu": used} | more.pop("requested", {})
@@ -82,19 +82,19 @@ def node(name: str, cpu: int = 4000, used: int = 0, pods: int = 110, **more: Any
     return NodeRow(name, allocatable, requested, labels=sorted_labels, **more, **ports_pods)
 
 
-def nodes_of(*rows: NodeRow) -> ClusterNodes:
+def cluster_nodes_of(*rows: NodeRow) -> ClusterNodes:
     nodes = ClusterNodes()
-    nodes.upsert(columns_of(rows), 0)
+    nodes.upsert_nodes(columns_of(rows), 0)
     return nodes
 
 
-def cluster(
+def joined_cluster(
     name: str, tier: str = "own", node_groups: Iterable[NodeGroup] = (), region: str = "", **labels: str
 ) -> ClusterJoined:
     return ClusterJoined(name, name, "", tier, region, "", tuple(sorted(labels.items())), tuple(node_groups))
 
 
-def group(name: str = "burst", cpu: int = 4000, nodes_max: int = 2, **more: Any) -> NodeGroup:
+def node_group(name: str = "burst", cpu: int = 4000, nodes_max: int = 2, **more: Any) -> NodeGroup:
     return NodeGroup(
         name=name,
         selector=(("group", name),),
@@ -107,7 +107,7 @@ def group(name: str = "burst", cpu: int = 4000, nodes_max: int = 2, **more: Any)
     )
 
 
-def facts(version: Generation, *counted: int, name: str = "web", **more: Any) -> WorkloadFacts:
+def workload_facts(version: Generation, *counted: int, name: str = "web", **more: Any) -> WorkloadFacts:
     """What a cluster shows; counted: bound pods by template, oldest first. By default all is carried out."""
     total = sum(counted)
     return WorkloadFacts(
@@ -126,7 +126,7 @@ def facts(version: Generation, *counted: int, name: str = "web", **more: Any) ->
     )
 
 
-def reported(
+def capacity_reported(
     name: str,
     rows: Iterable[NodeRow],
     *,
@@ -140,7 +140,7 @@ def reported(
     return CapacityReported(name, epoch, index, count, sequence, 0, b"", tuple(shown), api_server=api_server)
 
 
-def changed(name: str, sequence: int, *, epoch: int = EPOCH, index: int = 0, **more: Any) -> CapacityChanged:
+def capacity_changed(name: str, sequence: int, *, epoch: int = EPOCH, index: int = 0, **more: Any) -> CapacityChanged:
     return CapacityChanged(
         cluster=name,
         epoch=epoch,
@@ -168,53 +168,55 @@ class Fleet:
         self.epoch, self.sequence = 9, 0
         self.sequences: dict[str, int] = {}
         for name, rows in clusters.items():
-            self.join(cluster(name.replace("_", "-"), "cloud" if name.startswith("cloud") else "own"), rows)
+            self.join_cluster(
+                joined_cluster(name.replace("_", "-"), "cloud" if name.startswith("cloud") else "own"), rows
+            )
 
-    def join(self, joined: ClusterJoined, rows: list[NodeRow]) -> None:
+    def join_cluster(self, joined: ClusterJoined, rows: list[NodeRow]) -> None:
         self.state.apply_event(joined, self.now)
-        self.report(joined.cluster, rows)
-        self.beat(joined.cluster)
+        self.report_full_block(joined.cluster, rows)
+        self.send_heartbeats(joined.cluster)
 
-    def report(
+    def report_full_block(
         self, name: str, rows: Iterable[NodeRow], shown: Iterable[WorkloadFacts] = (), api_server: str = ""
     ) -> None:
         """A full block."""
         rows = list(rows)
         sequence = self.sequences.setdefault(name, 0)
-        event = reported(name, rows, sequence=sequence, shown=shown, api_server=api_server)
+        event = capacity_reported(name, rows, sequence=sequence, shown=shown, api_server=api_server)
         self.state.apply_event(event, self.now, columns=columns_of(rows))
 
-    def change(self, name: str, rows: Iterable[NodeRow] = (), **more: Any) -> None:
+    def report_change(self, name: str, rows: Iterable[NodeRow] = (), **more: Any) -> None:
         """Changed rows, changed facts (shown=…), or a heartbeat."""
         self.sequences[name] += 1
-        event = changed(name, self.sequences[name], **more)
+        event = capacity_changed(name, self.sequences[name], **more)
         self.state.apply_event(event, self.now, self.sequences[name], columns=columns_of(list(rows)))
 
-    def beat(self, *names: str) -> None:
+    def send_heartbeats(self, *names: str) -> None:
         for name in names or tuple(self.sequences):
-            self.change(name)
+            self.report_change(name)
 
-    def moment(self) -> Moment:
-        self.read_on()
+    def next_moment(self) -> Moment:
+        self.mark_log_read()
         self.sequence += 1
         return Moment(self.now, int(self.now * 1000), Generation(self.epoch, self.sequence))
 
-    def moments(self) -> DecisionClock:
+    def decision_clock(self) -> DecisionClock:
         """What a round asks for its moments."""
-        return DecisionClock(lambda: self.now, self.moment)
+        return DecisionClock(lambda: self.now, self.next_moment)
 
-    def read_on(self) -> None:
+    def mark_log_read(self) -> None:
         """All that stands in the log has been read behind what was said of clusters."""
-        words = self.state.statuses()
+        words = self.state.all_statuses()
         self.state.owners.mark_proven({(one.namespace, one.name, one.cluster): one for one in words})
 
 
-def keep(fleet: Fleet, events: Iterable[Any]) -> None:
+def apply_to_fleet(fleet: Fleet, events: Iterable[Any]) -> None:
     """Applies events and tombstones to the planner's state, as its own transactions do."""
     apply_events(fleet.state, events, fleet.now)
 
 
-def room(certain: int, possible: int | None = None, when_empty: bool = True) -> Room:
+def make_room(certain: int, possible: int | None = None, when_empty: bool = True) -> Room:
     return Room(
         certain, certain if possible is None else possible, limit_by_nodes(NodeLimit((("cpu", 1),))), when_empty
     )
@@ -223,7 +225,7 @@ def room(certain: int, possible: int | None = None, when_empty: bool = True) -> 
 NO_COLUMNS = NO_NODES
 
 
-def remember_old(fleet: "Fleet", key: tuple[str, str], old: int = 3) -> None:
+def add_expired_answers(fleet: "Fleet", key: tuple[str, str], old: int = 3) -> None:
     """A workload's declaration bears so many answers whose time is over."""
     known = fleet.state.workloads[key]
     answers = tuple(Answered(f"old-{index}", "", -3_600_000, b"{}") for index in range(old))

@@ -10,24 +10,24 @@ from spillway.kubernetes.pod_shape import matches_labels
 from spillway.model import NodeRow, PodTable, PodTerm, Shape
 
 
-def table_of(shape: Shape) -> PodTable:
+def pod_table_of(shape: Shape) -> PodTable:
     return PodTable(shape.namespace, shape.traits.labels, shape.apart)
 
 
-def open_nodes(shape: Shape, rows: list[NodeRow]) -> list[int]:
+def open_node_indices(shape: Shape, rows: list[NodeRow]) -> list[int]:
     """The nodes that one more replica may be bound to."""
     return [
         index
         for index, row in enumerate(rows)
-        if _has_room(shape, row)
-        and _kept_apart(shape, rows, row)
-        and _near(shape, rows, row)
-        and _spread(shape, rows, row)
+        if _has_room_on_node(shape, row)
+        and _respects_anti_affinity(shape, rows, row)
+        and _respects_affinity(shape, rows, row)
+        and _respects_spread(shape, rows, row)
     ]
 
 
-def bind(shape: Shape, rows: list[NodeRow], index: int) -> list[NodeRow]:
-    row, table = rows[index], table_of(shape)
+def bind_replica(shape: Shape, rows: list[NodeRow], index: int) -> list[NodeRow]:
+    row, table = rows[index], pod_table_of(shape)
     requested = dict(row.requested)
     for name, amount in shape.requests:
         requested[name] = requested.get(name, 0) + amount
@@ -36,7 +36,7 @@ def bind(shape: Shape, rows: list[NodeRow], index: int) -> list[NodeRow]:
     return [*rows[:index], replace(row, requested=requested, pods=tuple(pods.items())), *rows[index + 1 :]]
 
 
-def outcomes(shape: Shape, rows: list[NodeRow]) -> set[int]:
+def possible_placed_counts(shape: Shape, rows: list[NodeRow]) -> set[int]:
     """The replicas that are placed when no more can be, for every choice of nodes."""
     found, seen, waiting = set[int](), set[tuple[int, ...]](), [(rows, (0,) * len(rows))]
     while waiting:
@@ -44,16 +44,16 @@ def outcomes(shape: Shape, rows: list[NodeRow]) -> set[int]:
         if placed in seen:
             continue
         seen.add(placed)
-        choices = open_nodes(shape, state)
+        choices = open_node_indices(shape, state)
         if not choices:
             found.add(sum(placed))
         for index in choices:
             more = tuple(count + (at == index) for at, count in enumerate(placed))
-            waiting.append((bind(shape, state, index), more))
+            waiting.append((bind_replica(shape, state, index), more))
     return found
 
 
-def _has_room(shape: Shape, row: NodeRow) -> bool:
+def _has_room_on_node(shape: Shape, row: NodeRow) -> bool:
     return all(row.allocatable.get(name, 0) - row.requested.get(name, 0) >= amount for name, amount in shape.requests)
 
 
@@ -65,43 +65,49 @@ def _pods_around(rows: list[NodeRow], key: str, row: NodeRow) -> Iterator[PodTab
             yield from (table for table, _ in other.pods)
 
 
-def _means(term: PodTerm, bearer: str, pod: PodTable) -> bool:
+def _term_selects_pod(term: PodTerm, bearer: str, pod: PodTable) -> bool:
     return pod.namespace in (term.namespaces or (bearer,)) and matches_labels(
         term.selector.requirements, dict(pod.labels)
     )
 
 
-def _kept_apart(shape: Shape, rows: list[NodeRow], row: NodeRow) -> bool:
-    own = table_of(shape)
+def _respects_anti_affinity(shape: Shape, rows: list[NodeRow], row: NodeRow) -> bool:
+    own = pod_table_of(shape)
     for term in shape.apart:
-        if any(_means(term, shape.namespace, pod) for pod in _pods_around(rows, term.topology_key_or_hostname, row)):
+        if any(
+            _term_selects_pod(term, shape.namespace, pod)
+            for pod in _pods_around(rows, term.topology_key_or_hostname, row)
+        ):
             return False
     keys = {term.topology_key_or_hostname for other in rows for pod, _ in other.pods for term in pod.apart}
     return not any(
-        term.topology_key_or_hostname == key and _means(term, pod.namespace, own)
+        term.topology_key_or_hostname == key and _term_selects_pod(term, pod.namespace, own)
         for key in keys
         for pod in _pods_around(rows, key, row)
         for term in pod.apart
     )
 
 
-def _near(shape: Shape, rows: list[NodeRow], row: NodeRow) -> bool:
-    def all_mean(pod: PodTable) -> bool:
-        return all(_means(term, shape.namespace, pod) for term in shape.near)
+def _respects_affinity(shape: Shape, rows: list[NodeRow], row: NodeRow) -> bool:
+    def all_terms_select(pod: PodTable) -> bool:
+        return all(_term_selects_pod(term, shape.namespace, pod) for term in shape.near)
 
     if any(term.topology_key_or_hostname not in dict(row.labels) for term in shape.near):
         return False
-    if all(any(all_mean(pod) for pod in _pods_around(rows, term.topology_key_or_hostname, row)) for term in shape.near):
+    if all(
+        any(all_terms_select(pod) for pod in _pods_around(rows, term.topology_key_or_hostname, row))
+        for term in shape.near
+    ):
         return True
     somewhere = any(
-        all_mean(pod) and any(term.topology_key_or_hostname in dict(other.labels) for term in shape.near)
+        all_terms_select(pod) and any(term.topology_key_or_hostname in dict(other.labels) for term in shape.near)
         for other in rows
         for pod, _ in other.pods
     )
-    return not somewhere and all_mean(table_of(shape))
+    return not somewhere and all_terms_select(pod_table_of(shape))
 
 
-def _spread(shape: Shape, rows: list[NodeRow], row: NodeRow) -> bool:
+def _respects_spread(shape: Shape, rows: list[NodeRow], row: NodeRow) -> bool:
     counting = [
         other for other in rows if all(spread.topology_key_or_hostname in dict(other.labels) for spread in shape.spread)
     ]

@@ -7,7 +7,7 @@ from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.all_clusters import ClusterAges, has_heard_all_since
 from spillway.feasibility.cluster_view import NEVER, ClusterView
 
-from .builders import Fleet, cluster, node
+from .builders import Fleet, joined_cluster, node_row
 
 SECONDS = st.one_of(st.just(float(NEVER)), st.floats(0, 1e6), st.integers(0, 2000).map(lambda half: half / 2000))
 HEARD = st.tuples(SECONDS, st.one_of(st.just(NEVER), st.integers(0, 100_000)), st.booleans(), st.booleans())
@@ -37,19 +37,19 @@ def test_the_ages_of_all_are_those_of_each(
 
 def test_all_are_heard_since_a_time_once_what_each_said_is_of_then_or_later() -> None:
     """A record that comes later may be of before; a cluster that takes nothing new for its age is not waited for."""
-    fleet = Fleet(own_1=[node("a")], own_2=[node("a")])
-    fleet.state.apply_event(cluster("own-3"), fleet.now)  # Joined, and never heard.
+    fleet = Fleet(own_1=[node_row("a")], own_2=[node_row("a")])
+    fleet.state.apply_event(joined_cluster("own-3"), fleet.now)  # Joined, and never heard.
     since = fleet.now + 1
 
-    def heard(age_max_seconds: float = 30) -> bool:
+    def are_all_heard(age_max_seconds: float = 30) -> bool:
         return has_heard_all_since(fleet.state.clusters, since, fleet.now, age_max_seconds)
 
     fleet.now += 2
-    fleet.change("own-1")
-    fleet.change("own-2", age_ms=1500)
-    assert not heard()
-    fleet.change("own-2", age_ms=900)
-    assert heard()
-    fleet.change("own-2", age_ms=40_000)
-    assert heard()
-    assert not heard(age_max_seconds=60)
+    fleet.report_change("own-1")
+    fleet.report_change("own-2", age_ms=1500)
+    assert not are_all_heard()
+    fleet.report_change("own-2", age_ms=900)
+    assert are_all_heard()
+    fleet.report_change("own-2", age_ms=40_000)
+    assert are_all_heard()
+    assert not are_all_heard(age_max_seconds=60)

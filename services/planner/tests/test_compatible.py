@@ -23,7 +23,9 @@ VOTES = st.dictionaries(NAMES, st.integers(0, 10**6), max_size=12)
 TIES = st.sampled_from(webster.Ties)
 
 
-def seats_one_by_one(new: int, votes: dict[str, int], initial: dict[str, int], ties: webster.Ties) -> dict[str, int]:
+def seats_given_one_by_one(
+    new: int, votes: dict[str, int], initial: dict[str, int], ties: webster.Ties
+) -> dict[str, int]:
     """The method as it is told: no shortcut."""
     held = {party: initial.get(party, 0) for party in sorted(votes.keys() | initial.keys())}
     backwards = ties in (webster.Ties.DESCENDING, webster.Ties.NAME_DESCENDING)
@@ -40,7 +42,7 @@ def seats_one_by_one(new: int, votes: dict[str, int], initial: dict[str, int], t
 def test_seats_handed_out_at_once_are_those_handed_out_one_by_one(
     new: int, votes: dict[str, int], initial: dict[str, int], ties: webster.Ties
 ) -> None:
-    assert webster.divide_seats(new, votes, initial, ties) == seats_one_by_one(new, votes, initial, ties)
+    assert webster.divide_seats(new, votes, initial, ties) == seats_given_one_by_one(new, votes, initial, ties)
 
 
 @given(new=st.integers(0, 60), votes=VOTES.filter(lambda votes: sum(votes.values()) > 0), ties=TIES)
@@ -134,21 +136,21 @@ def test_selections(spreads: tuple[tuple[str, int, int], ...], expected: list[st
 Sets = list[tuple[selection.RegionSize, ...]]
 
 
-def sets_one_by_one(groups: list[selection.RegionSize], least: int, most: int, clusters: int) -> Sets:
+def region_sets_depth_first(groups: list[selection.RegionSize], least: int, most: int, clusters: int) -> Sets:
     """As the search for regions is told: depth first, and nothing is added to a set that has enough."""
     if len(groups) == least:
         return [tuple(groups)] if sum(group.clusters for group in groups) >= clusters else []
     ordered = sorted(groups, key=lambda group: (group.clusters, -group.score, group.name))
     found: Sets = []
 
-    def extend(path: tuple[selection.RegionSize, ...], first: int) -> None:
+    def extend_path(path: tuple[selection.RegionSize, ...], first: int) -> None:
         if path and least <= len(path) <= most and sum(group.clusters for group in path) >= clusters:
             found.append(path)
         elif len(path) < most:
             for index in range(first, len(ordered)):
-                extend((*path, ordered[index]), index + 1)
+                extend_path((*path, ordered[index]), index + 1)
 
-    extend((), 0)
+    extend_path((), 0)
     return found
 
 
@@ -165,7 +167,7 @@ def test_the_best_set_of_regions_is_found_as_by_looking_at_every_one(
     names = [
         [group.name for group in sorted(path, key=lambda group: (-group.score, group.name))]
         for path in sorted(
-            sets_one_by_one(groups, least, least + more, clusters),
+            region_sets_depth_first(groups, least, least + more, clusters),
             key=lambda path: (-sum(group.score for group in path), -sum(group.clusters for group in path)),
         )
     ]
@@ -218,7 +220,7 @@ def test_avoiding_disruption_only_shrinks_or_only_grows(
     assert min(changes) >= 0 or max(changes) <= 0
 
 
-def target(name: str, desired: int, replicas: int, updated: int) -> rollout.RolloutTarget:
+def rollout_target(name: str, desired: int, replicas: int, updated: int) -> rollout.RolloutTarget:
     """A cluster without any pod in between."""
     return rollout.RolloutTarget(
         name, desired, replicas, replicas, replicas, updated, updated, replicas, replicas, bool(updated), 0, 1
@@ -227,10 +229,11 @@ def target(name: str, desired: int, replicas: int, updated: int) -> rollout.Roll
 
 ROLLOUTS = {
     "only scaling: every cluster goes": (
-        [target("a", 8, 5, 5), target("b", 5, 5, 5)], {"a": rollout.RolloutStep(), "b": rollout.RolloutStep()}
+        [rollout_target("a", 8, 5, 5), rollout_target("b", 5, 5, 5)],
+        {"a": rollout.RolloutStep(), "b": rollout.RolloutStep()},
     ),
     "the budget is spent by name": (
-        [target("a", 5, 5, 0), target("b", 5, 5, 0)],
+        [rollout_target("a", 5, 5, 0), rollout_target("b", 5, 5, 0)],
         {"a": rollout.RolloutStep(None, 0, 2)},
     ),
 }  # fmt: skip

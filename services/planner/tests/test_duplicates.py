@@ -8,7 +8,16 @@ from spillway.api import ApplyRequest, DeleteRequest, JoinClusterRequest, ScaleR
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, BrakeSet
 from spillway.model import Part
 
-from .builders import Fleet, deployment, keep, node, policy, statefulset, template, texts
+from .builders import (
+    Fleet,
+    apply_to_fleet,
+    deployment,
+    manifest_texts,
+    node_row,
+    placement_policy,
+    pod_template,
+    statefulset,
+)
 
 
 @pytest.fixture
@@ -19,34 +28,37 @@ def fleet() -> Fleet:
         joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest(name, name))
         fleet.state.apply_event(joined, fleet.now)
     for name, server, cpu in (("a-twin", "u1", 5_000), ("other", "u2", 3_000)):
-        fleet.report(name, [node("n", cpu)], api_server=server)
-        fleet.beat(name)
-    keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(8))), fleet.moment()).events)
-    assert placed(fleet) == {"a-twin": 5, "other": 3}
-    fleet.report("z-first", [node("n", 9_000)], api_server="u1")
-    fleet.beat("z-first")
+        fleet.report_full_block(name, [node_row("n", cpu)], api_server=server)
+        fleet.send_heartbeats(name)
+    apply_to_fleet(
+        fleet,
+        decisions.decide_apply(fleet.state, ApplyRequest(manifest_texts(deployment(8))), fleet.next_moment()).events,
+    )
+    assert replicas_by_cluster(fleet) == {"a-twin": 5, "other": 3}
+    fleet.report_full_block("z-first", [node_row("n", 9_000)], api_server="u1")
+    fleet.send_heartbeats("z-first")
     assert fleet.state.clusters["a-twin"].twin_of == "z-first"
     return fleet
 
 
-def parts(fleet: Fleet, name: str = "web") -> dict[str, Part]:
+def parts_by_cluster(fleet: Fleet, name: str = "web") -> dict[str, Part]:
     return dict(fleet.state.workloads["default", name].parts)
 
 
-def placed(fleet: Fleet, name: str = "web") -> dict[str, int]:
-    return {cluster: part.replicas for cluster, part in parts(fleet, name).items()}
+def replicas_by_cluster(fleet: Fleet, name: str = "web") -> dict[str, int]:
+    return {cluster: part.replicas for cluster, part in parts_by_cluster(fleet, name).items()}
 
 
-def say(fleet: Fleet, phase: str, name: str = "a-twin") -> None:
+def change_phase(fleet: Fleet, phase: str, name: str = "a-twin") -> None:
     view = fleet.state.clusters[name]
-    keep(fleet, membership._change_phase(fleet.state, view, phase, fleet.moment()).events)
+    apply_to_fleet(fleet, membership._change_phase(fleet.state, view, phase, fleet.next_moment()).events)
 
 
-def hand_over(fleet: Fleet) -> int:
+def hand_over_due_workloads(fleet: Fleet) -> int:
     """All that is due; how many steps that took."""
     steps = 0
     for workload, duplicate in duplicates.workloads_to_hand_over(fleet.state):
-        keep(fleet, duplicates.hand_over_step(fleet.state, workload, duplicate, fleet.moment()).events)
+        apply_to_fleet(fleet, duplicates.hand_over_step(fleet.state, workload, duplicate, fleet.next_moment()).events)
         steps += 1
     return steps
 
@@ -55,15 +67,15 @@ def hand_over(fleet: Fleet) -> int:
 def test_it_goes_over_as_it_is_and_nothing_else_moves(fleet: Fleet, phase: str) -> None:
     if phase == PHASE_LOST:
         fleet.now += 100
-        fleet.beat("z-first", "other")
-    before = parts(fleet)["a-twin"].version
-    say(fleet, phase)
+        fleet.send_heartbeats("z-first", "other")
+    before = parts_by_cluster(fleet)["a-twin"].version
+    change_phase(fleet, phase)
     assert not any(moves.wanted_moves_by_cause(fleet.state, fleet.now).values())
     for workload in moves.workloads_due_to_move(fleet.state, fleet.now, fleet.state.brakes):
-        assert moves.next_move_step(fleet.state, workload, fleet.moment(), fleet.state.brakes).events == ()
-    assert hand_over(fleet) == 1
-    assert placed(fleet) == {"z-first": 5, "other": 3}
-    assert parts(fleet)["z-first"].version > before, "its object is the first name's to change from now on"
+        assert moves.next_move_step(fleet.state, workload, fleet.next_moment(), fleet.state.brakes).events == ()
+    assert hand_over_due_workloads(fleet) == 1
+    assert replicas_by_cluster(fleet) == {"z-first": 5, "other": 3}
+    assert parts_by_cluster(fleet)["z-first"].version > before, "its object is the first name's to change from now on"
     assert [event.cluster for event in moves.clusters_that_left(fleet.state)] == (
         ["a-twin"] if phase != PHASE_DRAINING else []
     )
@@ -74,8 +86,8 @@ def test_it_goes_over_as_it_is_and_nothing_else_moves(fleet: Fleet, phase: str) 
     [(PHASE_ACTIVE, "a-twin"), (PHASE_CORDONED, "a-twin"), (PHASE_DRAINING, "z-first"), (PHASE_LEAVING, "z-first")],
 )
 def test_it_stays_until_the_second_name_is_emptied(fleet: Fleet, phase: str, of: str) -> None:
-    say(fleet, phase, of)
-    assert hand_over(fleet) == 0
+    change_phase(fleet, phase, of)
+    assert hand_over_due_workloads(fleet) == 0
 
 
 def test_a_statefulset_goes_over_too() -> None:
@@ -84,40 +96,43 @@ def test_a_statefulset_goes_over_too() -> None:
     for name in ("z-first", "a-twin"):
         joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest(name, name))
         fleet.state.apply_event(joined, fleet.now)
-    fleet.report("a-twin", [node("n", 5_000)], api_server="u1")
-    fleet.beat("a-twin")
-    keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(statefulset(3))), fleet.moment()).events)
-    fleet.report("z-first", [node("n", 5_000)], api_server="u1")
-    fleet.beat("z-first")
-    say(fleet, PHASE_LEAVING)
-    assert hand_over(fleet) == 1
-    assert placed(fleet, "db") == {"z-first": 3}
+    fleet.report_full_block("a-twin", [node_row("n", 5_000)], api_server="u1")
+    fleet.send_heartbeats("a-twin")
+    apply_to_fleet(
+        fleet,
+        decisions.decide_apply(fleet.state, ApplyRequest(manifest_texts(statefulset(3))), fleet.next_moment()).events,
+    )
+    fleet.report_full_block("z-first", [node_row("n", 5_000)], api_server="u1")
+    fleet.send_heartbeats("z-first")
+    change_phase(fleet, PHASE_LEAVING)
+    assert hand_over_due_workloads(fleet) == 1
+    assert replicas_by_cluster(fleet, "db") == {"z-first": 3}
 
 
 @pytest.mark.parametrize("scope", ["fleet", "cluster/a-twin", "cluster/z-first", "workload/default/web"])
 def test_under_a_brake_it_waits(fleet: Fleet, scope: str) -> None:
-    say(fleet, PHASE_LEAVING)
-    keep(fleet, [BrakeSet(scope, "audit", "ann", 0)])
-    assert hand_over(fleet) == 0
+    change_phase(fleet, PHASE_LEAVING)
+    apply_to_fleet(fleet, [BrakeSet(scope, "audit", "ann", 0)])
+    assert hand_over_due_workloads(fleet) == 0
 
 
 def test_of_two_parts_the_larger_is_kept_and_the_rest_is_placed_anew(fleet: Fleet) -> None:
-    keep(fleet, decisions.decide_scale(fleet.state, ScaleRequest("", "web", 10), fleet.moment()).events)
-    assert placed(fleet) == {"a-twin": 5, "other": 3, "z-first": 2}
-    say(fleet, PHASE_LEAVING)
-    assert hand_over(fleet) == 1
-    assert placed(fleet) == {"other": 3, "z-first": 7}
+    apply_to_fleet(fleet, decisions.decide_scale(fleet.state, ScaleRequest("", "web", 10), fleet.next_moment()).events)
+    assert replicas_by_cluster(fleet) == {"a-twin": 5, "other": 3, "z-first": 2}
+    change_phase(fleet, PHASE_LEAVING)
+    assert hand_over_due_workloads(fleet) == 1
+    assert replicas_by_cluster(fleet) == {"other": 3, "z-first": 7}
     assert fleet.state.workloads["default", "web"].unplaced == 0
 
 
 def test_it_bears_the_template_that_it_bore(fleet: Fleet) -> None:
-    asked = ApplyRequest(texts(deployment(8, pod=template(labels={"app": "web", "new": "one"}))))
-    keep(fleet, decisions.decide_apply(fleet.state, asked, fleet.moment()).events)
-    bears = parts(fleet)["a-twin"].template_generation
+    asked = ApplyRequest(manifest_texts(deployment(8, pod=pod_template(labels={"app": "web", "new": "one"}))))
+    apply_to_fleet(fleet, decisions.decide_apply(fleet.state, asked, fleet.next_moment()).events)
+    bears = parts_by_cluster(fleet)["a-twin"].template_generation
     assert bears < fleet.state.workloads["default", "web"].declared.template_generation
-    say(fleet, PHASE_LEAVING)
-    hand_over(fleet)
-    assert parts(fleet)["z-first"].template_generation == bears
+    change_phase(fleet, PHASE_LEAVING)
+    hand_over_due_workloads(fleet)
+    assert parts_by_cluster(fleet)["z-first"].template_generation == bears
 
 
 @pytest.mark.parametrize(
@@ -127,28 +142,35 @@ def test_what_the_other_name_has_too_is_not_removed(
     fleet: Fleet, most: tuple[int, int], expected: dict[str, int]
 ) -> None:
     """It is one object: deleted under one name, it would take all that runs under the other with it."""
-    keep(fleet, decisions.decide_scale(fleet.state, ScaleRequest("", "web", 10), fleet.moment()).events)
-    assert placed(fleet) == {"a-twin": 5, "other": 3, "z-first": 2}
-    highest = max(part.version for part in parts(fleet).values())
+    apply_to_fleet(fleet, decisions.decide_scale(fleet.state, ScaleRequest("", "web", 10), fleet.next_moment()).events)
+    assert replicas_by_cluster(fleet) == {"a-twin": 5, "other": 3, "z-first": 2}
+    highest = max(part.version for part in parts_by_cluster(fleet).values())
     limits = [{"cluster": name, "max": bound} for name, bound in zip(("a-twin", "z-first"), most, strict=True)]
-    asked = ApplyRequest(texts(deployment(3), policy(limits=[*limits, {"cluster": "other", "max": 1}])))
-    keep(fleet, decisions.decide_apply(fleet.state, asked, fleet.moment()).events)
-    assert placed(fleet) == expected
-    stays = next(part for name, part in parts(fleet).items() if name != "other")
+    asked = ApplyRequest(
+        manifest_texts(deployment(3), placement_policy(limits=[*limits, {"cluster": "other", "max": 1}]))
+    )
+    apply_to_fleet(fleet, decisions.decide_apply(fleet.state, asked, fleet.next_moment()).events)
+    assert replicas_by_cluster(fleet) == expected
+    stays = next(part for name, part in parts_by_cluster(fleet).items() if name != "other")
     assert stays.version > highest, "above the object, whichever of them wrote it last"
 
 
 def test_a_removal_under_way_goes_on_where_the_first_name_has_no_object(fleet: Fleet) -> None:
-    most = policy(limits=[{"cluster": name, "max": 0} for name in ("a-twin", "z-first")])
-    keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(3), most)), fleet.moment()).events)
-    assert parts(fleet)["a-twin"].removing
-    say(fleet, PHASE_LEAVING)
-    hand_over(fleet)
-    assert parts(fleet).keys() == {"a-twin", "other"}
+    most = placement_policy(limits=[{"cluster": name, "max": 0} for name in ("a-twin", "z-first")])
+    apply_to_fleet(
+        fleet,
+        decisions.decide_apply(
+            fleet.state, ApplyRequest(manifest_texts(deployment(3), most)), fleet.next_moment()
+        ).events,
+    )
+    assert parts_by_cluster(fleet)["a-twin"].removing
+    change_phase(fleet, PHASE_LEAVING)
+    hand_over_due_workloads(fleet)
+    assert parts_by_cluster(fleet).keys() == {"a-twin", "other"}
 
 
 def test_what_is_being_deleted_is_deleted(fleet: Fleet) -> None:
-    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "web"), fleet.moment()).events)
-    say(fleet, PHASE_LEAVING)
-    assert hand_over(fleet) == 0
-    assert parts(fleet)["a-twin"].removing
+    apply_to_fleet(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "web"), fleet.next_moment()).events)
+    change_phase(fleet, PHASE_LEAVING)
+    assert hand_over_due_workloads(fleet) == 0
+    assert parts_by_cluster(fleet)["a-twin"].removing

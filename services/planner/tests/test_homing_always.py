@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planner.core.background.homing import LOOK_SECONDS, Homing
-from planner.core.background.overflow import first_tier
+from planner.core.background.overflow import first_tier_of_cluster
 from planner.core.background.round import RoundStep
 from planner.core.knowledge.allowance import CAUSE_HOME
 from planner.core.knowledge.rules import PlannerRules
@@ -15,7 +15,7 @@ from planner.core.knowledge.workload import Workload
 from spillway.events import PHASE_ACTIVE, PHASE_DRAINING, BrakeReleased, BrakeSet, ConfirmationAsked, ConfirmationGiven
 from spillway.model import Part
 
-from .test_moves_always import CORES, STEPS, Key, World, happen
+from .test_moves_always import CORES, STEPS, Key, World, take_story_step
 
 RULES = PlannerRules(home_after=40, home_moves_per_minute=3, confirm_over_replicas=2)
 SCOPES = ("fleet", "workload/default/web", *(f"cluster/{name}" for name in CORES))
@@ -38,59 +38,61 @@ class HomingAlways(World):
 
     def __init__(self) -> None:
         super().__init__(RULES)
-        self.memory.homing = Watched(self.write_down_rooms)
+        self.memory.homing = Watched(self.note_rooms)
         self.rooms: dict[tuple[str, Key], list[tuple[float, int]]] = {}
         self.went: list[tuple[float, int]] = []
         self.began = self.fleet.now
         self.confirmed = True
 
-    def tick(self) -> int:
+    def run_planner_round(self) -> int:
         """What happens is there at a look: a room that went and came back between two counts as having been there."""
         self.fleet.now += LOOK_SECONDS
-        return super().tick()
+        return super().run_planner_round()
 
-    def step(self, step: RoundStep) -> int:
+    def check_and_apply_step(self, step: RoundStep) -> int:
         if step.cause != CAUSE_HOME or not step.events:
-            count = super().step(step)
-            self.confirm(step)
+            count = super().check_and_apply_step(step)
+            self.give_confirmations(step)
             return count
         assert not isinstance(step.subject, str)
         workload = self.fleet.state.workloads[step.subject]
         before = workload.parts
-        self.check_before(workload)
-        count = super().step(step)
-        self.check_after(workload, before)
+        self.check_before_move(workload)
+        count = super().check_and_apply_step(step)
+        self.check_after_move(workload, before)
         return count
 
-    def confirm(self, step: RoundStep) -> None:
+    def give_confirmations(self, step: RoundStep) -> None:
         for event in step.events:
             if isinstance(event, ConfirmationAsked) and (self.confirmed or event.cause != CAUSE_HOME):
-                self.keep((ConfirmationGiven(event.scope, "ann", 1),))
+                self.apply_events((ConfirmationGiven(event.scope, "ann", 1),))
 
-    def write_down_rooms(self) -> None:
+    def note_rooms(self) -> None:
         state, now = self.fleet.state, self.fleet.now
-        for workload in self.workloads():
+        for workload in self.known_workloads():
             for cluster in CORES:
-                room = state.room_in_cluster(cluster, workload.shape, False, now, workload.key).certain
-                self.rooms.setdefault((cluster, workload.key), []).append((now, room))
+                room = state.room_in_cluster(cluster, workload.replica_shape, False, now, workload.workload_key).certain
+                self.rooms.setdefault((cluster, workload.workload_key), []).append((now, room))
 
-    def held(self, cluster: str, key: Key) -> int:
+    def least_room_held(self, cluster: str, key: Key) -> int:
         """The least room of the last home_after seconds; 0 when it is not known for so long."""
         seen, start = self.rooms[cluster, key], self.fleet.now - RULES.home_after
         first = max((at for at, _ in seen if at <= start), default=None)
         return 0 if first is None else min(room for at, room in seen if at >= first)
 
-    def check_before(self, workload: Workload) -> None:
+    def check_before_move(self, workload: Workload) -> None:
         assert not workload.unplaced
-        for other in self.workloads():
+        for other in self.known_workloads():
             for cluster in CORES if other.unplaced else ():
-                free = self.fleet.state.room_in_cluster(cluster, other.shape, False, self.fleet.now, other.key).certain
+                free = self.fleet.state.room_in_cluster(
+                    cluster, other.replica_shape, False, self.fleet.now, other.workload_key
+                ).certain
                 limit = {entry.cluster: entry.replicas_max for entry in other.declared.policy.limits}.get(cluster, -1)
                 full = 0 <= limit <= (other.parts[cluster].replicas_kept if cluster in other.parts else 0)
                 assert not free or full, "who waits is placed before anybody goes home"
 
-    def check_after(self, workload: Workload, before: Mapping[str, Part]) -> None:
-        state, key, policy = self.fleet.state, workload.key, workload.declared.policy
+    def check_after_move(self, workload: Workload, before: Mapping[str, Part]) -> None:
+        state, key, policy = self.fleet.state, workload.workload_key, workload.declared.policy
         kept = {name: part.replicas_kept for name, part in workload.parts.items()}
         was = {name: part.replicas_kept for name, part in before.items()}
         more = {name: count - was.get(name, 0) for name, count in kept.items() if count > was.get(name, 0)}
@@ -99,49 +101,49 @@ class HomingAlways(World):
         assert not others
         assert sum(more.values()) == count
         assert workload.parts[source].replicas == before[source].replicas, "none leaves before it is replaced"
-        tiers = {cluster.cluster: first_tier(policy, cluster) for cluster in state.joined_clusters()}
+        tiers = {cluster.cluster: first_tier_of_cluster(policy, cluster) for cluster in state.joined_clusters()}
         margin = max(1, -(-workload.declared.replicas // 10))
-        assert sum(self.held(name, key) for name in tiers if tiers[name] < tiers[source]) >= count + margin
+        assert sum(self.least_room_held(name, key) for name in tiers if tiers[name] < tiers[source]) >= count + margin
         for name, arrived in more.items():
             assert tiers[name] < tiers[source]
             assert state.clusters[name].phase == PHASE_ACTIVE
-            assert self.held(name, key) >= arrived
+            assert self.least_room_held(name, key) >= arrived
         assert not any(state.brakes.is_frozen(name, key) for name in (*more, source))
         self.went.append((self.fleet.now, count))
         recent = sum(gone for at, gone in self.went if self.fleet.now - at < 60)
         assert recent <= RULES.home_moves_per_minute
         assert self.fleet.now >= self.began + 60
 
-    def release(self) -> None:
+    def release_brakes(self) -> None:
         self.confirmed = True
-        self.keep(tuple(BrakeReleased(scope, "ann", 1) for scope in SCOPES))
+        self.apply_events(tuple(BrakeReleased(scope, "ann", 1) for scope in SCOPES))
         for scope, asked in list(self.fleet.state.brakes.asked.items()):
-            self.keep((ConfirmationGiven(scope, "ann", asked.at_ms),))
+            self.apply_events((ConfirmationGiven(scope, "ann", asked.at_ms),))
 
-    def overflow(self) -> int:
+    def overflow_in_cloud(self) -> int:
         """How many kept replicas there are in the cloud, beyond minima."""
         return sum(
             max(0, part.replicas_kept - least)
-            for workload in self.workloads()
+            for workload in self.known_workloads()
             for part in workload.parts.values()
-            for least in (1 if workload.key[1] == "big" else 0,)
+            for least in (1 if workload.workload_key[1] == "big" else 0,)
             if part.cluster == "cloud-1"
         )
 
-    def homes_free(self) -> list[int]:
+    def free_home_rooms(self) -> list[int]:
         """Of each workload, how many more would fit at home beside the margin, were it to overflow."""
         found = []
-        for workload in self.workloads():
+        for workload in self.known_workloads():
             limits = {entry.cluster: entry.replicas_max for entry in workload.declared.policy.limits}
             free = 0
             for name in ("own-1", "own-2"):
                 kept = workload.parts[name].replicas_kept if name in workload.parts else 0
                 room = self.fleet.state.room_in_cluster(
-                    name, workload.shape, False, self.fleet.now, workload.key
+                    name, workload.replica_shape, False, self.fleet.now, workload.workload_key
                 ).certain
                 free += min(room, max(0, limits.get(name, 99) - kept)) if limits.get(name, -1) >= 0 else room
             margin = max(1, -(-workload.declared.replicas // 10))
-            least = 1 if workload.key[1] == "big" else 0
+            least = 1 if workload.workload_key[1] == "big" else 0
             cloud = workload.parts["cloud-1"].replicas_kept - least if "cloud-1" in workload.parts else 0
             found.append(min(max(0, cloud), max(0, free - margin)))
         return found
@@ -157,19 +159,19 @@ MORE_STEPS = st.one_of(
 )
 
 
-def come(world: HomingAlways, step: tuple[object, ...]) -> None:
+def take_homing_step(world: HomingAlways, step: tuple[object, ...]) -> None:
     match step:
         case ("load", int(web), int(big)):
-            world.scale(("default", "web"), web)
-            world.scale(("default", "big"), big)
+            world.scale_workload(("default", "web"), web)
+            world.scale_workload(("default", "big"), big)
             for cluster in CORES:
-                world.work(cluster)
+                world.run_cluster(cluster)
         case ("brake", str(scope), on):
-            world.keep((BrakeSet(scope, "", "ann", 1) if on else BrakeReleased(scope, "ann", 1),))
+            world.apply_events((BrakeSet(scope, "", "ann", 1) if on else BrakeReleased(scope, "ann", 1),))
         case ("confirm", on):
             world.confirmed = bool(on)
         case _:
-            happen(world, step)
+            take_story_step(world, step)
 
 
 OVERFLOW_BEFORE_A_MINIMUM = [
@@ -210,23 +212,23 @@ def test_whatever_happens_going_home_is_safe_and_ends(steps: list[tuple[object, 
     overflowed replicas, and when none comes any more none could."""
     world = HomingAlways()
     for step in steps:
-        come(world, step)
-        world.tick()
-    world.release()
-    world.run_out()
+        take_homing_step(world, step)
+        world.run_planner_round()
+    world.release_brakes()
+    world.run_until_settled()
     for name in CORES:
         world.set_phase(name, PHASE_ACTIVE)
-    world.run_out()
+    world.run_until_settled()
     assert not any(
         free
-        for free, workload in zip(world.homes_free(), world.workloads(), strict=True)
-        if not workload.unplaced and workload.key not in world.fleet.state.misplaced
+        for free, workload in zip(world.free_home_rooms(), world.known_workloads(), strict=True)
+        if not workload.unplaced and workload.workload_key not in world.fleet.state.misplaced
     )
-    before, steady = world.overflow(), len(world.went)
+    before, steady = world.overflow_in_cloud(), len(world.went)
     events = 0
     for _ in range(30):
         for cluster in CORES:
-            world.work(cluster)
+            world.run_cluster(cluster)
         world.fleet.now += 10
-        events += world.tick()
-    assert (events, len(world.went), world.overflow()) == (0, steady, before)
+        events += world.run_planner_round()
+    assert (events, len(world.went), world.overflow_in_cloud()) == (0, steady, before)

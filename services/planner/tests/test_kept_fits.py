@@ -28,11 +28,11 @@ from spillway.model import (
     Toleration,
 )
 
-from .builders import node, shape
+from .builders import make_shape, node_row
 
 TAINT = Taint("gpu", "only", "NoSchedule")
 SHAPES = st.builds(
-    lambda cpu, more, selector, terms, tolerations: shape(
+    lambda cpu, more, selector, terms, tolerations: make_shape(
         cpu, requests=more, node_selector=selector, node_terms=terms, tolerations=tolerations
     ),
     st.sampled_from([0, 300, 1000, 1500]),
@@ -44,11 +44,11 @@ SHAPES = st.builds(
 
 
 @st.composite
-def rows(draw: st.DrawFn) -> NodeRow:
+def drawn_node_rows(draw: st.DrawFn) -> NodeRow:
     gpu = draw(st.sampled_from([{}, {"gpu": 4}]))
     labels = {"pool": draw(st.sampled_from("ab")), "zone": draw(st.sampled_from("xyz"))}
     more: dict[str, Any] = {"allocatable": gpu, "labels": labels}
-    return node(
+    return node_row(
         f"n{draw(st.integers(0, 20))}",
         cpu=draw(st.sampled_from([2000, 4000])),
         used=draw(st.integers(0, 45)) * 100,
@@ -63,8 +63,10 @@ def rows(draw: st.DrawFn) -> NodeRow:
 
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("upsert"), st.lists(rows(), min_size=1, max_size=6, unique_by=lambda row: row.name)),
-        st.tuples(st.just("block"), st.lists(rows(), max_size=20, unique_by=lambda row: row.name)),
+        st.tuples(
+            st.just("upsert"), st.lists(drawn_node_rows(), min_size=1, max_size=6, unique_by=lambda row: row.name)
+        ),
+        st.tuples(st.just("block"), st.lists(drawn_node_rows(), max_size=20, unique_by=lambda row: row.name)),
         st.tuples(st.just("remove"), st.lists(st.integers(0, 20), max_size=3, unique=True)),
         st.tuples(st.just("ask"), st.lists(SHAPES, max_size=3)),
     ),
@@ -80,25 +82,25 @@ def test_what_is_kept_is_what_feasibility_says_after_any_changes(steps: Any, sha
     for verb, what in steps:
         match verb:
             case "upsert":
-                nodes.upsert(columns_of(what), 0)
+                nodes.upsert_nodes(columns_of(what), 0)
             case "block":
                 nodes.replace_block(columns_of(what), 0)
             case "remove":
-                nodes.remove([f"n{number}" for number in what])
+                nodes.remove_nodes([f"n{number}" for number in what])
             case "ask":
                 asked.extend(what)
         for one in asked:
-            assert_same(one, table, kept, nodes)
+            assert_kept_fit_is_computed_fit(one, table, kept, nodes)
 
 
-def assert_same(one: Shape, table: KeptShapes, kept: KeptFits, nodes: ClusterNodes) -> None:
+def assert_kept_fit_is_computed_fit(one: Shape, table: KeptShapes, kept: KeptFits, nodes: ClusterNodes) -> None:
     expected, number = compute_fit(one, nodes), table.number_of_shape(one)
     assert number is not None
     kept.keep_shape(number, nodes)
-    assert (kept.total[number], kept.largest[number]) == (expected.total, expected.largest)
+    assert (kept.total_by_shape[number], kept.largest_by_shape[number]) == (expected.total, expected.largest)
     assert kept.can_fit_when_empty(number) == expected.when_empty
-    assert kept.reasons(number) == expected.reasons
-    assert kept.limit(number) == expected.limit()
+    assert kept.reasons_of_shape(number) == expected.reasons
+    assert kept.limit_of_shape(number) == expected.node_limit()
     takes = np.unpackbits(kept.bits[number], count=len(nodes.block)).astype(bool)
     assert (takes == (expected.per_node > 0)).all()
 
@@ -108,9 +110,9 @@ def test_what_a_full_table_forgets_is_counted_again(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(kept_shapes, "SHAPES_MAX", 2)
     table, nodes = KeptShapes(), ClusterNodes()
     kept = KeptFits(table)
-    nodes.upsert(columns_of([node("n0", cpu=4000, used=500), node("n1", cpu=2000)]), 0)
+    nodes.upsert_nodes(columns_of([node_row("n0", cpu=4000, used=500), node_row("n1", cpu=2000)]), 0)
     for cpu in (300, 1000, 1500, 700, 300):
-        assert_same(shape(cpu), table, kept, nodes)
+        assert_kept_fit_is_computed_fit(make_shape(cpu), table, kept, nodes)
 
 
 def test_names_of_resources_are_forgotten_with_the_shapes_that_asked_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,10 +120,12 @@ def test_names_of_resources_are_forgotten_with_the_shapes_that_asked_for_them(mo
     monkeypatch.setattr(kept_shapes, "SHAPES_MAX", 4)
     table, nodes = KeptShapes(), ClusterNodes()
     kept = KeptFits(table)
-    nodes.upsert(columns_of([node("n0", allocatable={"r1": 4, "r9": 4})]), 0)
+    nodes.upsert_nodes(columns_of([node_row("n0", allocatable={"r1": 4, "r9": 4})]), 0)
     for number in range(12):
-        assert_same(shape(0, requests={f"r{number}": 3, f"s{number % 2}": 1}), table, kept, nodes)
-        assert_same(shape(0, requests={f"r{number}": 3}), table, kept, nodes)
+        assert_kept_fit_is_computed_fit(
+            make_shape(0, requests={f"r{number}": 3, f"s{number % 2}": 1}), table, kept, nodes
+        )
+        assert_kept_fit_is_computed_fit(make_shape(0, requests={f"r{number}": 3}), table, kept, nodes)
         assert len(table.resources) <= 2 * 4 + 1
         assert len(table.resource_reason) == len(table.resources)
         assert len(table.reasons) <= len(table.resources) + 1
@@ -133,10 +137,12 @@ def test_names_of_resources_are_forgotten_with_the_shapes_that_asked_for_them(mo
 def test_shapes_that_ask_for_more_resources_than_there_are_columns_are_not_kept() -> None:
     """Others go on as they were, and what is left unkept is let in again once all is forgotten."""
     table, most = KeptShapes(), kept_shapes.RESOURCES_MAX
-    many = [shape(0, requests={f"r{number}-{index}": 1 for index in range(60)}) for number in range(most // 60 + 1)]
+    many = [
+        make_shape(0, requests={f"r{number}-{index}": 1 for index in range(60)}) for number in range(most // 60 + 1)
+    ]
     numbers = [table.number_of_shape(one) for one in many]
     assert numbers == [*range(len(many) - 1), None]
-    assert table.number_of_shape(shape(1000)) == len(many) - 1
+    assert table.number_of_shape(make_shape(1000)) == len(many) - 1
     assert len(table.resources) <= most
     assert table.requests.shape[1] <= 2 * most
     assert table.forgotten == 0
@@ -148,12 +154,12 @@ def test_node_selectors_beyond_what_reasons_have_room_for_are_not_kept(monkeypat
     monkeypatch.setattr(kept_shapes, "REASONS_MAX", 8)
     table, nodes = KeptShapes(), ClusterNodes()
     kept = KeptFits(table)
-    nodes.upsert(columns_of([node("n0")]), 0)
+    nodes.upsert_nodes(columns_of([node_row("n0")]), 0)
     for number in range(6):
-        assert_same(shape(node_selector=(("pool", f"p{number}"),)), table, kept, nodes)
-    others = [shape(node_selector=(("pool", f"q{number}"),)) for number in range(9)]
+        assert_kept_fit_is_computed_fit(make_shape(node_selector=(("pool", f"p{number}"),)), table, kept, nodes)
+    others = [make_shape(node_selector=(("pool", f"q{number}"),)) for number in range(9)]
     assert [table.number_of_shape(one) for one in others] == [None] * 9
-    assert_same(shape(700, node_selector=(("pool", "p1"),)), table, kept, nodes)
+    assert_kept_fit_is_computed_fit(make_shape(700, node_selector=(("pool", "p1"),)), table, kept, nodes)
     assert len(table.reasons) == 8
 
 
@@ -161,25 +167,25 @@ def test_a_shape_that_says_much_is_not_kept() -> None:
     """Shapes are kept by number: 4,096 of a megabyte each would take all memory."""
     names = tuple(f"{number:060}" for number in range(1000))
     table = KeptShapes()
-    assert table.number_of_shape(shape(node_terms=(NodeTerm((Requirement("zone", "In", names[:250]),), ()),))) == 0
-    assert table.number_of_shape(shape(node_terms=(NodeTerm((Requirement("zone", "In", names),), ()),))) is None
-    assert table.can_keep_shape(shape())
+    assert table.number_of_shape(make_shape(node_terms=(NodeTerm((Requirement("zone", "In", names[:250]),), ()),))) == 0
+    assert table.number_of_shape(make_shape(node_terms=(NodeTerm((Requirement("zone", "In", names),), ()),))) is None
+    assert table.can_keep_shape(make_shape())
     assert len(table._ids) == 1
 
 
-def shape_beyond(**more: Any) -> Shape:
-    return shape(1000, **more)
+def thousand_milli_shape(**more: Any) -> Shape:
+    return make_shape(1000, **more)
 
 
 @pytest.mark.parametrize(
     "other",
     [
-        pytest.param(shape_beyond(host_ports=(HostPort("0.0.0.0", "TCP", 80),)), id="host port"),
-        pytest.param(shape_beyond(node_name="n0"), id="node name"),
-        pytest.param(shape_beyond(apart=(PodTerm(PodSelector(()), own=True),)), id="anti-affinity"),
-        pytest.param(shape_beyond(near=(PodTerm(PodSelector(()), own=True),)), id="affinity"),
-        pytest.param(shape_beyond(spread=(Spread(PodSelector(()), 1),)), id="spread"),
-        pytest.param(shape_beyond(node_selector=(("kubernetes.io/hostname", "n0"),)), id="hostname"),
+        pytest.param(thousand_milli_shape(host_ports=(HostPort("0.0.0.0", "TCP", 80),)), id="host port"),
+        pytest.param(thousand_milli_shape(node_name="n0"), id="node name"),
+        pytest.param(thousand_milli_shape(apart=(PodTerm(PodSelector(()), own=True),)), id="anti-affinity"),
+        pytest.param(thousand_milli_shape(near=(PodTerm(PodSelector(()), own=True),)), id="affinity"),
+        pytest.param(thousand_milli_shape(spread=(Spread(PodSelector(()), 1),)), id="spread"),
+        pytest.param(thousand_milli_shape(node_selector=(("kubernetes.io/hostname", "n0"),)), id="hostname"),
     ],
 )
 def test_what_depends_on_more_than_a_node_is_not_kept(other: Shape) -> None:

@@ -12,15 +12,15 @@ from planner.core.division.placement import divide_workload
 from planner.core.division.situation import Division, HeldReplicas, Situation
 from spillway.model import SPLIT_WEIGHTED, SPLITS, ClusterLimit, ClusterSelector, ClusterWeight, Policy, Tier
 
-from .builders import cluster, room
+from .builders import joined_cluster, make_room
 
 NAMES = "abcdef"
 SELECTED = "abcd"
-FLEET = tuple(cluster(name) for name in NAMES)
+FLEET = tuple(joined_cluster(name) for name in NAMES)
 NOTHING = HeldReplicas(0, 0, 0)
 
 
-def tier(name: str, clusters: str, split: str) -> Tier:
+def tier_of_clusters(name: str, clusters: str, split: str) -> Tier:
     selector = ClusterSelector(names=tuple(clusters))
     return Tier(name, selector, split, False, (ClusterWeight(ClusterSelector(), 1),) if split == SPLIT_WEIGHTED else ())
 
@@ -37,14 +37,19 @@ def situations(draw: st.DrawFn) -> Situation:
         limits.append(ClusterLimit(name, least, draw(st.sampled_from((-1, least, least + 1)))))
     split = draw(st.sampled_from(SPLITS))
     tiers = draw(
-        st.sampled_from(((tier("all", SELECTED, split),), (tier("near", "ab", split), tier("far", "cd", split))))
+        st.sampled_from(
+            (
+                (tier_of_clusters("all", SELECTED, split),),
+                (tier_of_clusters("near", "ab", split), tier_of_clusters("far", "cd", split)),
+            )
+        )
     )
     wanted = draw(st.one_of(st.integers(0, 14), st.just(sum(entry.replicas for entry in held.values()))))
     policy = Policy(tiers, tuple(limits), "Wait")
-    return Situation(wanted, policy, FLEET, held, lambda name, groups: room(free[name]), True, {})
+    return Situation(wanted, policy, FLEET, held, lambda name, groups: make_room(free[name]), True, {})
 
 
-def bounds(situation: Situation) -> tuple[list[int], list[int], list[int], list[int]]:
+def bounds_by_cluster(situation: Situation) -> tuple[list[int], list[int], list[int], list[int]]:
     """By cluster: before, the most after, the most that may stay, the least."""
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     before = [situation.held.get(name, NOTHING).replicas for name in NAMES]
@@ -59,9 +64,9 @@ def bounds(situation: Situation) -> tuple[list[int], list[int], list[int], list[
     return before, most, stays, least
 
 
-def achieved(situation: Situation, division: Division) -> tuple[int, int, int, int]:
+def division_costs(situation: Situation, division: Division) -> tuple[int, int, int, int]:
     """Not placed, not out, lacking of minima, moved."""
-    before, _, stays, least = (np.array(values) for values in bounds(situation))
+    before, _, stays, least = (np.array(values) for values in bounds_by_cluster(situation))
     after = np.array([division.replicas.get(name, 0) for name in NAMES])
     return (
         situation.replicas - int(after.sum()),
@@ -73,8 +78,8 @@ def achieved(situation: Situation, division: Division) -> tuple[int, int, int, i
 
 @given(situations())
 def test_no_division_achieves_as_much_with_fewer_moves(situation: Situation) -> None:
-    unplaced, out, lacking, moved = achieved(situation, divide_workload(situation))
-    before, most, stays, least = (np.array(values) for values in bounds(situation))
+    unplaced, out, lacking, moved = division_costs(situation, divide_workload(situation))
+    before, most, stays, least = (np.array(values) for values in bounds_by_cluster(situation))
     every = np.stack(np.meshgrid(*(np.arange(count + 1) for count in most), indexing="ij"), -1).reshape(-1, len(NAMES))
     every = every[every.sum(axis=1) <= situation.replicas]
     missing = situation.replicas - every.sum(axis=1)

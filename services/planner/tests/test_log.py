@@ -22,7 +22,7 @@ from spillway.model import Policy, Strategy
 from spillway.running.following import Follower
 from spillway.wire import pack_columns
 
-from .builders import Fleet, changed, cluster, deployment, node, policy, texts
+from .builders import Fleet, capacity_changed, deployment, joined_cluster, manifest_texts, node_row, placement_policy
 
 pytestmark = pytest.mark.looptime
 
@@ -46,7 +46,7 @@ class Start(PlannerIntake):
         pass
 
 
-async def started(bus: LocalBus) -> Start:
+async def started_intake(bus: LocalBus) -> Start:
     intake = Start()
     follower: Follower = follower_into(intake, bus)
     running = asyncio.create_task(follower.run())
@@ -56,14 +56,14 @@ async def started(bus: LocalBus) -> Start:
     return intake
 
 
-def block(
+def capacity_block(
     as_of: int, *names: str, epoch: int = 1, index: int = 0, count: int = 1, sequence: int = 0
 ) -> CapacityReported:
-    columns = pack_columns(columns_of([node(name) for name in names])) if names else UNREADABLE
+    columns = pack_columns(columns_of([node_row(name) for name in names])) if names else UNREADABLE
     return CapacityReported("a", epoch, index, count, sequence, as_of, columns, ())
 
 
-def nodes(start: Start) -> set[str]:
+def known_node_names(start: Start) -> set[str]:
     return {name for name in start.state.clusters["a"].nodes.names if name}
 
 
@@ -73,26 +73,28 @@ def bus() -> LocalBus:
 
 
 async def test_of_each_block_the_last_record_is_unpacked_and_changes_are_read_from_there(bus: LocalBus) -> None:
-    await bus.publish(cluster("a"), block(0), block(1, "n1", sequence=2))
-    await bus.publish(*(changed("a", sequence) for sequence in (1, 2, 3)))
-    start = await started(bus)
-    assert (nodes(start), start.changes_from) == ({"n1"}, [1])
+    await bus.publish(joined_cluster("a"), capacity_block(0), capacity_block(1, "n1", sequence=2))
+    await bus.publish(*(capacity_changed("a", sequence) for sequence in (1, 2, 3)))
+    start = await started_intake(bus)
+    assert (known_node_names(start), start.changes_from) == ({"n1"}, [1])
     assert not start.state.clusters["a"].is_incomplete
 
 
 async def test_a_block_of_an_epoch_that_is_over_says_nothing_of_where_to_begin(bus: LocalBus) -> None:
     """Its tombstone may be on its way."""
-    await bus.publish(cluster("a"), block(0, "n1", count=2), block(0, "n2", index=1, count=2))
-    await bus.publish(*(changed("a", 0, epoch=2) for _ in range(7)), block(7, "n3", epoch=2))
-    start = await started(bus)
-    assert (nodes(start), start.changes_from) == ({"n3"}, [7])
+    await bus.publish(joined_cluster("a"), capacity_block(0, "n1", count=2), capacity_block(0, "n2", index=1, count=2))
+    await bus.publish(*(capacity_changed("a", 0, epoch=2) for _ in range(7)), capacity_block(7, "n3", epoch=2))
+    start = await started_intake(bus)
+    assert (known_node_names(start), start.changes_from) == ({"n3"}, [7])
 
 
 async def test_of_blocks_of_two_epochs_neither_is_in_effect_and_changes_are_read_for_both(bus: LocalBus) -> None:
-    await bus.publish(cluster("a"), block(3, "n1", index=1, count=2), block(4, "n2", epoch=2, count=2))
-    await bus.publish(*(changed("a", 0, epoch=2) for _ in range(5)))
-    start = await started(bus)
-    assert (nodes(start), start.changes_from) == (set(), [3])
+    await bus.publish(
+        joined_cluster("a"), capacity_block(3, "n1", index=1, count=2), capacity_block(4, "n2", epoch=2, count=2)
+    )
+    await bus.publish(*(capacity_changed("a", 0, epoch=2) for _ in range(5)))
+    start = await started_intake(bus)
+    assert (known_node_names(start), start.changes_from) == (set(), [3])
 
 
 @pytest.mark.parametrize(
@@ -103,17 +105,17 @@ async def test_of_blocks_of_two_epochs_neither_is_in_effect_and_changes_are_read
 async def test_a_change_is_older_by_the_time_for_which_nobody_read_it(
     bus: LocalBus, caught_up_at: float, live: bool, age_seconds: float | None
 ) -> None:
-    await bus.publish(cluster("a"), block(0, "n1"))
-    start = await started(bus)
+    await bus.publish(joined_cluster("a"), capacity_block(0, "n1"))
+    start = await started_intake(bus)
     start.clock, start.caught_up_at = 20.0, caught_up_at
-    start.apply_record(Record(CAPACITY_CHANGES.name, 0, 1, "a", changed("a", 1, epoch=1, age_ms=100)), live)
+    start.apply_record(Record(CAPACITY_CHANGES.name, 0, 1, "a", capacity_changed("a", 1, epoch=1, age_ms=100)), live)
     found = start.state.cluster_view("a").age_seconds(20.0)
     assert found == (age_seconds and pytest.approx(age_seconds))
 
 
 async def test_what_is_left_of_a_cluster_that_left_is_not_looked_at(bus: LocalBus) -> None:
-    await bus.publish(block(0, "n1"), Tombstone(capacity_address("a", 0)))
-    start = await started(bus)
+    await bus.publish(capacity_block(0, "n1"), Tombstone(capacity_address("a", 0)))
+    start = await started_intake(bus)
     assert (list(start.state.clusters), start.changes_from) == ([], [])
 
 
@@ -129,9 +131,9 @@ def test_a_policy_of_a_later_version_is_a_record_that_cannot_be_read(
     changed_policy: Callable[[Policy], Policy], words: str
 ) -> None:
     """Or the first decision on it would end a planner that is put back, and each one after it."""
-    fleet = Fleet(own_1=[node("a")])
-    asked = ApplyRequest(texts(deployment(1), policy(ownFirst=False)))
-    declared = decisions.decide_apply(fleet.state, asked, fleet.moment()).events[0]
+    fleet = Fleet(own_1=[node_row("a")])
+    asked = ApplyRequest(manifest_texts(deployment(1), placement_policy(ownFirst=False)))
+    declared = decisions.decide_apply(fleet.state, asked, fleet.next_moment()).events[0]
     assert isinstance(declared, WorkloadDeclared)
     event = replace(declared, policy=changed_policy(declared.policy))
     with pytest.raises(BadDeclaration, match=words):

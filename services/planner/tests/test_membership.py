@@ -44,37 +44,50 @@ from spillway.model import NODE_LENT, Generation, PodSelector, PodTerm, Taint
 from spillway.rpc.callers import Caller
 from spillway.troubles import TroubleCode
 
-from .builders import Fleet, cluster, deployment, group, keep, node, policy, shape, texts
+from .builders import (
+    Fleet,
+    apply_to_fleet,
+    deployment,
+    joined_cluster,
+    make_shape,
+    manifest_texts,
+    node_group,
+    node_row,
+    placement_policy,
+)
 
 
 @pytest.fixture
 def fleet() -> Fleet:
     """Two own clusters that hold 12 replicas each, 20 of web in them."""
-    fleet = Fleet(own_1=[node("a", 12_000)], own_2=[node("b", 12_000)])
-    keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(20))), fleet.moment()).events)
+    fleet = Fleet(own_1=[node_row("a", 12_000)], own_2=[node_row("b", 12_000)])
+    apply_to_fleet(
+        fleet,
+        decisions.decide_apply(fleet.state, ApplyRequest(manifest_texts(deployment(20))), fleet.next_moment()).events,
+    )
     return fleet
 
 
-def refused(action: Callable[[], object], code: str, text: str = "") -> None:
+def assert_refused(action: Callable[[], object], code: str, text: str = "") -> None:
     with pytest.raises(RequestError) as caught:
         action()
     assert caught.value.code == code
     assert text in caught.value.text
 
 
-def set_phase(fleet: Fleet, phase: str, name: str = "own-1") -> ClusterMovesReply:
-    decided = membership.set_phase(fleet.state, SetClusterPhaseRequest(name, phase), fleet.moment())
-    keep(fleet, decided.events)
+def set_cluster_phase(fleet: Fleet, phase: str, name: str = "own-1") -> ClusterMovesReply:
+    decided = membership.set_phase(fleet.state, SetClusterPhaseRequest(name, phase), fleet.next_moment())
+    apply_to_fleet(fleet, decided.events)
     return decided.reply
 
 
-def leave(fleet: Fleet, name: str = "own-1", *, lost: bool = False) -> ClusterMovesReply:
-    decided = membership.leave_cluster(fleet.state, LeaveClusterRequest(name, lost), fleet.moment())
-    keep(fleet, decided.events)
+def leave_cluster(fleet: Fleet, name: str = "own-1", *, lost: bool = False) -> ClusterMovesReply:
+    decided = membership.leave_cluster(fleet.state, LeaveClusterRequest(name, lost), fleet.next_moment())
+    apply_to_fleet(fleet, decided.events)
     return decided.reply
 
 
-def phase(fleet: Fleet, name: str = "own-1") -> str:
+def listed_phase(fleet: Fleet, name: str = "own-1") -> str:
     return next(
         entry.phase for entry in answers.list_clusters(fleet.state, fleet.now).clusters if entry.cluster == name
     )
@@ -108,32 +121,32 @@ JOINS: dict[str, tuple[JoinClusterRequest, str, str]] = {
     ),
     "no name": (JoinClusterRequest("", "c"), "INVALID_ARGUMENT", "name: '': expected"),
     "two node groups of one name": (
-        JoinClusterRequest("n", "c", node_groups=(group(), group())),
+        JoinClusterRequest("n", "c", node_groups=(node_group(), node_group())),
         "INVALID_ARGUMENT",
         "node_groups: ['burst', 'burst']: expected different names",
     ),
     "a negative group": (
-        JoinClusterRequest("n", "c", node_groups=(group(nodes_max=-1),)),
+        JoinClusterRequest("n", "c", node_groups=(node_group(nodes_max=-1),)),
         "INVALID_ARGUMENT",
         "node_groups.burst: (-1, 120): expected 0 or more",
     ),
     "a group with a price below 0": (
-        JoinClusterRequest("n", "c", node_groups=(group(cost=-1.0),)),
+        JoinClusterRequest("n", "c", node_groups=(node_group(cost=-1.0),)),
         "INVALID_ARGUMENT",
         "node_groups.burst.cost_per_hour: -1.0: expected 0 or more",
     ),
     "a group with a price that is no number": (
-        JoinClusterRequest("n", "c", node_groups=(group(cost=float("nan")),)),
+        JoinClusterRequest("n", "c", node_groups=(node_group(cost=float("nan")),)),
         "INVALID_ARGUMENT",
         "node_groups.burst.cost_per_hour: nan: expected 0 or more",
     ),
     "a group without a selector": (
-        JoinClusterRequest("n", "c", node_groups=(replace(group(), selector=()),)),
+        JoinClusterRequest("n", "c", node_groups=(replace(node_group(), selector=()),)),
         "INVALID_ARGUMENT",
         "node_groups.burst.selector: (): expected labels",
     ),
     "a group with a label that is none": (
-        JoinClusterRequest("n", "c", node_groups=(replace(group(), labels=(("a b", ""),)),)),
+        JoinClusterRequest("n", "c", node_groups=(replace(node_group(), labels=(("a b", ""),)),)),
         "INVALID_ARGUMENT",
         "node_groups.burst.labels: 'a b': expected a label's key",
     ),
@@ -186,7 +199,7 @@ JOINS |= {
 
 @pytest.mark.parametrize(("request_", "code", "text"), JOINS.values(), ids=JOINS)
 def test_a_join_that_cannot_be_is_refused(fleet: Fleet, request_: JoinClusterRequest, code: str, text: str) -> None:
-    refused(lambda: membership.join_cluster(fleet.state, request_), code, text)
+    assert_refused(lambda: membership.join_cluster(fleet.state, request_), code, text)
 
 
 @pytest.mark.parametrize(
@@ -216,8 +229,8 @@ def test_who_joins_with_a_tier_that_no_policy_selects_is_told(
 ) -> None:
     if policy_of_web:
         tiers = [{"name": "first", "clusters": {"names": ["own-1"]}}, {"name": "then", "clusters": policy_of_web}]
-        request = ApplyRequest(texts(deployment(20), policy(tiers=tiers)))
-        keep(fleet, decisions.decide_apply(fleet.state, request, fleet.moment()).events)
+        request = ApplyRequest(manifest_texts(deployment(20), placement_policy(tiers=tiers)))
+        apply_to_fleet(fleet, decisions.decide_apply(fleet.state, request, fleet.next_moment()).events)
     joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest("own-9", "own-9", "", tier, "eu"))
     known = "cloud, own, silver" if policy_of_web == {"tiers": ["silver"]} else "cloud, own"
     nothing = "tier: 'gold': nothing is placed there: neither the default policy nor that of any workload selects it"
@@ -237,13 +250,17 @@ def test_who_joins_with_a_tier_that_no_policy_selects_is_told(
 )
 def test_a_tier_that_nobody_knows_is_refused_where_it_is_to_be_known(fleet: Fleet, tier: str, refused: str) -> None:
     tiers = [{"name": "first", "clusters": {"names": ["own-1"]}}, {"name": "then", "clusters": {"tiers": ["silver"]}}]
-    keep(
+    apply_to_fleet(
         fleet,
         decisions.decide_apply(
-            fleet.state, ApplyRequest(texts(deployment(20), policy(tiers=tiers))), fleet.moment()
+            fleet.state,
+            ApplyRequest(manifest_texts(deployment(20), placement_policy(tiers=tiers))),
+            fleet.next_moment(),
         ).events,
     )
-    keep(fleet, [membership.join_cluster(fleet.state, JoinClusterRequest("own-8", "own-8", tier="bronze"))[0]])
+    apply_to_fleet(
+        fleet, [membership.join_cluster(fleet.state, JoinClusterRequest("own-8", "own-8", tier="bronze"))[0]]
+    )
     request = JoinClusterRequest("own-9", "own-9", tier=tier, known_tier=True)
     if not refused:
         assert membership.join_cluster(fleet.state, request)[0].tier == tier
@@ -268,8 +285,8 @@ def test_a_policy_that_names_a_tier_that_no_cluster_has_is_declared_with_a_warni
 ) -> None:
     """The cluster may join later: so it is no error."""
     asked = [{"name": "first", "clusters": {"names": ["own-1"]}}, {"name": "then", "clusters": {"tiers": tiers}}]
-    request = ApplyRequest(texts(deployment(20), policy(tiers=asked)))
-    decided = decisions.decide_apply(fleet.state, request, fleet.moment())
+    request = ApplyRequest(manifest_texts(deployment(20), placement_policy(tiers=asked)))
+    decided = decisions.decide_apply(fleet.state, request, fleet.next_moment())
     assert list(decided.reply.warnings) == [f"PlacementPolicy.spec.tiers: {text}" for text in warned]
 
 
@@ -289,7 +306,7 @@ def test_who_joins_again_with_another_tier_is_told_what_that_moves(fleet: Fleet,
 
 @pytest.mark.parametrize("kept", [PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING])
 def test_joining_again_changes_what_is_known_and_not_the_phase(fleet: Fleet, kept: str) -> None:
-    set_phase(fleet, kept)
+    set_cluster_phase(fleet, kept)
     again = JoinClusterRequest("own-1", "own-1", tier="own", region="eu")
     joined, changed = membership.join_cluster(fleet.state, again, Generation(9, 9))
     assert joined.joined_at == fleet.state.clusters["own-1"].joined.joined_at  # type: ignore[union-attr]
@@ -305,9 +322,9 @@ def test_any_phase_follows_any_other_and_once_set_is_set(fleet: Fleet, before: s
     joined = fleet.state.clusters["own-1"].joined
     assert joined is not None
     fleet.state.apply_event(replace(joined, phase=before), fleet.now)
-    reply = set_phase(fleet, after)
-    assert (reply.changed, reply.cluster.phase, phase(fleet)) == (before != after, after, after)
-    assert not set_phase(fleet, after).changed
+    reply = set_cluster_phase(fleet, after)
+    assert (reply.changed, reply.cluster.phase, listed_phase(fleet)) == (before != after, after, after)
+    assert not set_cluster_phase(fleet, after).changed
 
 
 @pytest.mark.parametrize(
@@ -320,25 +337,28 @@ def test_any_phase_follows_any_other_and_once_set_is_set(fleet: Fleet, before: s
     ],
 )
 def test_the_answer_tells_what_will_move(fleet: Fleet, phase: str, replicas: int, confirm: str) -> None:
-    reply = set_phase(fleet, phase)
+    reply = set_cluster_phase(fleet, phase)
     assert (reply.replicas, reply.confirm, reply.frozen) == (replicas, confirm, "")
     assert (reply.cluster.replicas, reply.cluster.workloads) == (10, 1)
 
 
 def test_the_answer_tells_that_a_confirmation_is_needed_and_that_the_fleet_is_frozen(fleet: Fleet) -> None:
-    keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(24))), fleet.moment()).events)
-    keep(fleet, [BrakeSet("fleet", "audit", "ann", 1)])
-    reply = set_phase(fleet, PHASE_DRAINING)
+    apply_to_fleet(
+        fleet,
+        decisions.decide_apply(fleet.state, ApplyRequest(manifest_texts(deployment(24))), fleet.next_moment()).events,
+    )
+    apply_to_fleet(fleet, [BrakeSet("fleet", "audit", "ann", 1)])
+    reply = set_cluster_phase(fleet, PHASE_DRAINING)
     assert (reply.replicas, reply.confirm) == (12, "Drain/own-1")
     assert reply.frozen == "fleet is frozen by ann: audit"
-    keep(fleet, [ConfirmationGiven("Drain/own-1", "ann", 1)])
-    assert leave(fleet).confirm == "", "what was confirmed for the drain holds for the leaving"
+    apply_to_fleet(fleet, [ConfirmationGiven("Drain/own-1", "ann", 1)])
+    assert leave_cluster(fleet).confirm == "", "what was confirmed for the drain holds for the leaving"
 
 
 def test_a_drain_that_is_called_off_takes_its_confirmation_along(fleet: Fleet) -> None:
-    set_phase(fleet, PHASE_DRAINING)
-    keep(fleet, [ConfirmationGiven("Drain/own-1", "ann", 1)])
-    decided = membership.set_phase(fleet.state, SetClusterPhaseRequest("own-1", PHASE_ACTIVE), fleet.moment())
+    set_cluster_phase(fleet, PHASE_DRAINING)
+    apply_to_fleet(fleet, [ConfirmationGiven("Drain/own-1", "ann", 1)])
+    decided = membership.set_phase(fleet.state, SetClusterPhaseRequest("own-1", PHASE_ACTIVE), fleet.next_moment())
     assert decided.events[1:] == (Tombstone(brake_address("Drain/own-1")),)
 
 
@@ -357,57 +377,57 @@ def test_a_drain_that_is_called_off_takes_its_confirmation_along(fleet: Fleet) -
     ],
 )
 def test_a_phase_that_cannot_be_is_refused(fleet: Fleet, name: str, phase: str, code: str, text: str) -> None:
-    refused(lambda: set_phase(fleet, phase, name), code, text)
+    assert_refused(lambda: set_cluster_phase(fleet, phase, name), code, text)
 
 
 def test_a_cluster_that_answers_is_not_lost_and_one_that_does_not_is(fleet: Fleet) -> None:
     fleet.now += 4
     text = "cluster 'own-1' answered 4 s ago: expected no answer for over 30 s"
-    refused(lambda: leave(fleet, lost=True), "FAILED_PRECONDITION", text)
+    assert_refused(lambda: leave_cluster(fleet, lost=True), "FAILED_PRECONDITION", text)
     fleet.now += 27
-    fleet.beat("own-2")
-    reply = leave(fleet, lost=True)
+    fleet.send_heartbeats("own-2")
+    reply = leave_cluster(fleet, lost=True)
     assert (reply.cluster.phase, reply.replicas, reply.confirm) == (PHASE_LOST, 10, "")
-    assert not leave(fleet, lost=True).changed
-    assert set_phase(fleet, PHASE_ACTIVE).changed, "for as long as it is listed it may come back"
+    assert not leave_cluster(fleet, lost=True).changed
+    assert set_cluster_phase(fleet, PHASE_ACTIVE).changed, "for as long as it is listed it may come back"
 
 
 def test_leaving_is_a_phase_and_what_has_left_is_unknown(fleet: Fleet) -> None:
-    assert leave(fleet).cluster.phase == PHASE_LEAVING
-    assert not leave(fleet).changed
-    keep(fleet, [ClusterLeft("own-1")])
-    refused(lambda: leave(fleet), "NOT_FOUND", "no cluster of the fleet has this name: own-2")
+    assert leave_cluster(fleet).cluster.phase == PHASE_LEAVING
+    assert not leave_cluster(fleet).changed
+    apply_to_fleet(fleet, [ClusterLeft("own-1")])
+    assert_refused(lambda: leave_cluster(fleet), "NOT_FOUND", "no cluster of the fleet has this name: own-2")
 
 
 def test_what_joins_under_the_name_of_what_left_has_its_own_room(fleet: Fleet) -> None:
     """Also of shapes whose rooms are kept one by one, when as much was heard of the new one as of the old."""
-    apart = shape(1000, apart=(PodTerm(PodSelector(()), own=True),))
+    apart = make_shape(1000, apart=(PodTerm(PodSelector(()), own=True),))
     rooms = []
     for nodes in (2, 5):
-        fleet.join(cluster("own-3"), [node(f"c-{one}", 4000) for one in range(nodes)])
+        fleet.join_cluster(joined_cluster("own-3"), [node_row(f"c-{one}", 4000) for one in range(nodes)])
         rooms.append(fleet.state.room_in_cluster("own-3", apart, False, fleet.now).certain)
-        keep(fleet, [ClusterLeft("own-3")])
+        apply_to_fleet(fleet, [ClusterLeft("own-3")])
     assert rooms == [2, 5]
 
 
 # ── Brakes ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def freeze(fleet: Fleet, scope: str, reason: str = "audit") -> Any:
-    events, reply = braking.decide_freeze(fleet.state, FreezeRequest(scope, reason), "ann", fleet.moment())
-    keep(fleet, events)
+def freeze_scope(fleet: Fleet, scope: str, reason: str = "audit") -> Any:
+    events, reply = braking.decide_freeze(fleet.state, FreezeRequest(scope, reason), "ann", fleet.next_moment())
+    apply_to_fleet(fleet, events)
     return (len(events), reply.frozen, reply.reason, reply.by)
 
 
 @pytest.mark.parametrize("scope", ["fleet", "cluster/own-1", "workload/default/web"])
 def test_freezing_twice_is_freezing_once_and_another_reason_is_said(fleet: Fleet, scope: str) -> None:
-    assert freeze(fleet, scope) == (1, True, "audit", "ann")
-    assert freeze(fleet, scope) == (0, True, "audit", "ann")
-    assert freeze(fleet, scope, "other") == (1, True, "other", "ann")
+    assert freeze_scope(fleet, scope) == (1, True, "audit", "ann")
+    assert freeze_scope(fleet, scope) == (0, True, "audit", "ann")
+    assert freeze_scope(fleet, scope, "other") == (1, True, "other", "ann")
     assert [brake.scope for brake in braking.list_brakes(fleet.state, fleet.now).brakes] == [scope]
     for events in (1, 0):
-        given, reply = braking.decide_unfreeze(fleet.state, UnfreezeRequest(scope), "bob", fleet.moment())
-        keep(fleet, given)
+        given, reply = braking.decide_unfreeze(fleet.state, UnfreezeRequest(scope), "bob", fleet.next_moment())
+        apply_to_fleet(fleet, given)
         assert (len(given), reply.frozen) == (events, False)
     assert braking.list_brakes(fleet.state, fleet.now).brakes == ()
 
@@ -429,45 +449,49 @@ def test_freezing_twice_is_freezing_once_and_another_reason_is_said(fleet: Fleet
     ],
 )
 def test_what_is_not_there_cannot_be_frozen_nor_unfrozen(fleet: Fleet, scope: str, code: str, text: str) -> None:
-    refused(lambda: freeze(fleet, scope), code, text)
-    refused(lambda: braking.decide_unfreeze(fleet.state, UnfreezeRequest(scope), "ann", fleet.moment()), code, text)
+    assert_refused(lambda: freeze_scope(fleet, scope), code, text)
+    assert_refused(
+        lambda: braking.decide_unfreeze(fleet.state, UnfreezeRequest(scope), "ann", fleet.next_moment()), code, text
+    )
 
 
 @pytest.mark.parametrize("reason", ["x" * 501, "a\nb", "\x1b[31mred", "a\x00"])
 def test_a_reason_is_printable_and_has_a_bound(fleet: Fleet, reason: str) -> None:
     text = f"reason: {reason!r}"[:20]
-    refused(lambda: freeze(fleet, "fleet", reason), "INVALID_ARGUMENT", text)
-    refused(lambda: freeze(fleet, "fleet", reason), "INVALID_ARGUMENT", "expected printable characters in one line")
+    assert_refused(lambda: freeze_scope(fleet, "fleet", reason), "INVALID_ARGUMENT", text)
+    assert_refused(
+        lambda: freeze_scope(fleet, "fleet", reason), "INVALID_ARGUMENT", "expected printable characters in one line"
+    )
 
 
 def test_a_brake_outlives_its_cluster_and_can_still_be_released(fleet: Fleet) -> None:
-    freeze(fleet, "cluster/own-1")
-    keep(fleet, [ClusterLeft("own-1")])
-    events, _ = braking.decide_unfreeze(fleet.state, UnfreezeRequest("cluster/own-1"), "ann", fleet.moment())
+    freeze_scope(fleet, "cluster/own-1")
+    apply_to_fleet(fleet, [ClusterLeft("own-1")])
+    events, _ = braking.decide_unfreeze(fleet.state, UnfreezeRequest("cluster/own-1"), "ann", fleet.next_moment())
     assert len(events) == 1
 
 
 def test_only_what_is_asked_for_is_confirmed_and_only_once(fleet: Fleet) -> None:
     request = ConfirmRequest("Failover/own-1")
-    refused(
-        lambda: braking.decide_confirm(fleet.state, request, "ann", fleet.moment()),
+    assert_refused(
+        lambda: braking.decide_confirm(fleet.state, request, "ann", fleet.next_moment()),
         "NOT_FOUND",
         "scope: 'Failover/own-1': no move of this scope waits for a confirmation; waiting: none",
     )
-    keep(fleet, [ConfirmationAsked("Failover/own-1", "Failover", "own-1", 12, 20, 1)])
+    apply_to_fleet(fleet, [ConfirmationAsked("Failover/own-1", "Failover", "own-1", 12, 20, 1)])
     for count in (1, 0):
-        events, reply = braking.decide_confirm(fleet.state, request, "ann", fleet.moment())
-        keep(fleet, events)
+        events, reply = braking.decide_confirm(fleet.state, request, "ann", fleet.next_moment())
+        apply_to_fleet(fleet, events)
         assert (len(events), reply.given, reply.by) == (count, True, "ann")
 
 
 def test_the_list_says_what_each_holds_back(fleet: Fleet) -> None:
-    freeze(fleet, "fleet")
-    freeze(fleet, "cluster/own-2")
-    freeze(fleet, "workload/default/web")
+    freeze_scope(fleet, "fleet")
+    freeze_scope(fleet, "cluster/own-2")
+    freeze_scope(fleet, "workload/default/web")
     wanted = {("Failover", "own-1"): 15, ("Drain", "own-2"): 4}
-    set_phase(fleet, PHASE_DRAINING, "own-2")
-    keep(fleet, fleet.state.brakes.update_confirmations(wanted, 20, fleet.now, 1))
+    set_cluster_phase(fleet, PHASE_DRAINING, "own-2")
+    apply_to_fleet(fleet, fleet.state.brakes.update_confirmations(wanted, 20, fleet.now, 1))
     reply = braking.list_brakes(fleet.state, fleet.now)
     assert [(brake.scope, brake.replicas) for brake in reply.brakes] == [
         ("cluster/own-2", 4),
@@ -483,7 +507,7 @@ def test_the_list_says_what_each_holds_back(fleet: Fleet) -> None:
 def test_the_list_says_what_the_budget_let_go_in_the_last_minute(fleet: Fleet) -> None:
     brakes, began = fleet.state.brakes, fleet.now
     for cause, count in (("Drain", 7), ("Migrate", 5), ("Lost", 2)):
-        keep(fleet, brakes.update_confirmations({("Drain", "own-1"): 9}, 20, fleet.now, 1))
+        apply_to_fleet(fleet, brakes.update_confirmations({("Drain", "own-1"): 9}, 20, fleet.now, 1))
         brakes.spend_budget(cause, "own-1", ("default", "web"), count)
         fleet.now += 20
     told = [braking.list_brakes(fleet.state, began + seconds).moved_last_minute for seconds in (40, 60, 100)]
@@ -498,10 +522,10 @@ def test_nodes_are_listed_by_name_a_page_at_a_time_with_what_they_are() -> None:
     labels = {LENT_CLUSTER: "own-2", LENT_NODE: "n7"}
     fleet = Fleet(
         own_1=[
-            node("c", 4000, used=1500, unschedulable=True),
-            node("a", 2000, taints=(not_ready,)),
-            node("b", 8000, state=NODE_LENT),
-            node("own-2-n7", 8000, labels=labels),
+            node_row("c", 4000, used=1500, unschedulable=True),
+            node_row("a", 2000, taints=(not_ready,)),
+            node_row("b", 8000, state=NODE_LENT),
+            node_row("own-2-n7", 8000, labels=labels),
         ]
     )
     found: list[ListedNode] = []
@@ -534,7 +558,7 @@ def test_nodes_are_listed_by_name_a_page_at_a_time_with_what_they_are() -> None:
 def test_nodes_of_no_cluster_and_too_many_at_once_are_refused(
     fleet: Fleet, request_: ListNodesRequest, code: str, text: str
 ) -> None:
-    refused(lambda: node_list.list_nodes(fleet.state, request_, fleet.now), code, text)
+    assert_refused(lambda: node_list.list_nodes(fleet.state, request_, fleet.now), code, text)
 
 
 # ── What is asked for by name goes on ───────────────────────────────────────────────────────────────────────────
@@ -542,13 +566,15 @@ def test_nodes_of_no_cluster_and_too_many_at_once_are_refused(
 
 @pytest.mark.parametrize("scope", ["fleet", "cluster/own-1", "workload/default/web"])
 def test_apply_scale_and_delete_go_on_under_a_brake(fleet: Fleet, scope: str) -> None:
-    freeze(fleet, scope)
+    freeze_scope(fleet, scope)
     state = fleet.state
-    keep(fleet, decisions.decide_apply(state, ApplyRequest(texts(deployment(24))), fleet.moment()).events)
+    apply_to_fleet(
+        fleet, decisions.decide_apply(state, ApplyRequest(manifest_texts(deployment(24))), fleet.next_moment()).events
+    )
     assert sum(part.replicas for part in state.workloads["default", "web"].parts.values()) == 24
-    keep(fleet, decisions.decide_scale(state, ScaleRequest("", "web", 6), fleet.moment()).events)
+    apply_to_fleet(fleet, decisions.decide_scale(state, ScaleRequest("", "web", 6), fleet.next_moment()).events)
     assert sum(part.replicas for part in state.workloads["default", "web"].parts.values()) == 6
-    keep(fleet, decisions.decide_delete(state, DeleteRequest("", "web"), fleet.moment()).events)
+    apply_to_fleet(fleet, decisions.decide_delete(state, DeleteRequest("", "web"), fleet.next_moment()).events)
     assert all(part.removing for part in state.workloads["default", "web"].parts.values())
 
 
@@ -562,12 +588,12 @@ def twins() -> Fleet:
     for name, server, cpu in (("z-first", "u1", 12_000), ("a-twin", "u1", 12_000), ("other", "u2", 0)):
         joined, _ = membership.join_cluster(fleet.state, JoinClusterRequest(name, name))
         fleet.state.apply_event(joined, fleet.now)
-        fleet.report(name, [node("n", cpu)], api_server=server)
-        fleet.beat(name)
+        fleet.report_full_block(name, [node_row("n", cpu)], api_server=server)
+        fleet.send_heartbeats(name)
     return fleet
 
 
-def shown(fleet: Fleet) -> dict[str, tuple[str, str]]:
+def state_and_trouble_by_cluster(fleet: Fleet) -> dict[str, tuple[str, str]]:
     clusters = answers.list_clusters(fleet.state, fleet.now).clusters
     return {one.cluster: (one.state, one.trouble) for one in clusters}
 
@@ -584,14 +610,19 @@ def shown(fleet: Fleet) -> dict[str, tuple[str, str]]:
 def test_a_cluster_is_shown_with_the_code_of_its_trouble(
     fleet: Fleet, said: dict[str, Any], state: str, code: TroubleCode
 ) -> None:
-    fleet.change("own-1", **said)
+    fleet.report_change("own-1", **said)
     (shown, _) = answers.list_clusters(fleet.state, fleet.now).clusters
     assert (shown.state, shown.trouble_code) == (state, code)
 
 
 def test_a_caller_of_some_namespaces_sees_which_clusters_there_are_and_nothing_of_others(fleet: Fleet) -> None:
-    keep(fleet, decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(3))), fleet.moment()).events)
-    fleet.change("own-1", trouble="credentials: no file /etc/spillway/own-1", trouble_code=TroubleCode.UNREACHABLE)
+    apply_to_fleet(
+        fleet,
+        decisions.decide_apply(fleet.state, ApplyRequest(manifest_texts(deployment(3))), fleet.next_moment()).events,
+    )
+    fleet.report_change(
+        "own-1", trouble="credentials: no file /etc/spillway/own-1", trouble_code=TroubleCode.UNREACHABLE
+    )
     reply = answers.list_clusters(fleet.state, fleet.now)
     (whole,) = (one for one in reply.clusters if one.cluster == "own-1")
     assert whole.replicas
@@ -606,7 +637,7 @@ def test_a_caller_of_some_namespaces_sees_which_clusters_there_are_and_nothing_o
 
 
 def test_a_caller_of_some_namespaces_is_not_told_who_holds_a_cluster(fleet: Fleet) -> None:
-    set_phase(fleet, PHASE_DRAINING)
+    set_cluster_phase(fleet, PHASE_DRAINING)
     reply = answers.list_clusters(fleet.state, fleet.now)
     assert any(one.left for one in reply.clusters)
     of_shop = clusters_seen_by(Caller("shop", namespaces=frozenset({"shop"})), reply).clusters
@@ -614,7 +645,7 @@ def test_a_caller_of_some_namespaces_is_not_told_who_holds_a_cluster(fleet: Flee
 
 
 def test_what_is_exported_of_a_cluster_has_the_code_of_its_trouble(fleet: Fleet) -> None:
-    fleet.change("own-1", trouble="words", trouble_code=TroubleCode.UNWRITABLE)
+    fleet.report_change("own-1", trouble="words", trouble_code=TroubleCode.UNWRITABLE)
     beats = [
         event for event, _ in exporting.exported_events(fleet.state, fleet.now) if isinstance(event, CapacityChanged)
     ]
@@ -623,52 +654,56 @@ def test_what_is_exported_of_a_cluster_has_the_code_of_its_trouble(fleet: Fleet)
 
 def test_an_api_server_counts_under_the_name_that_joined_first(twins: Fleet) -> None:
     told = "the same API server as z-first"
-    assert shown(twins) == {"z-first": ("Ready", ""), "a-twin": ("Duplicate", told), "other": ("Ready", "")}
-    applied = decisions.decide_apply(twins.state, ApplyRequest(texts(deployment(20))), twins.moment())
-    keep(twins, applied.events)
+    assert state_and_trouble_by_cluster(twins) == {
+        "z-first": ("Ready", ""),
+        "a-twin": ("Duplicate", told),
+        "other": ("Ready", ""),
+    }
+    applied = decisions.decide_apply(twins.state, ApplyRequest(manifest_texts(deployment(20))), twins.next_moment())
+    apply_to_fleet(twins, applied.events)
     assert [(part.cluster, part.replicas) for part in applied.reply.parts] == [("z-first", 12)]
     assert applied.reply.unplaced == 8
     assert {one.cluster: one.limited_by for one in applied.reply.inputs}["a-twin"] == told
 
 
 def test_whose_record_is_written_again_has_not_joined_later(twins: Fleet) -> None:
-    set_phase(twins, PHASE_CORDONED, "z-first")
-    set_phase(twins, PHASE_ACTIVE, "z-first")
+    set_cluster_phase(twins, PHASE_CORDONED, "z-first")
+    set_cluster_phase(twins, PHASE_ACTIVE, "z-first")
     again, news = membership.join_cluster(twins.state, JoinClusterRequest("z-first", "z-first", zone="b"))
     twins.state.apply_event(again, twins.now)
     assert news
-    assert shown(twins)["z-first"] == ("Ready", "")
-    assert shown(twins)["a-twin"][0] == "Duplicate"
+    assert state_and_trouble_by_cluster(twins)["z-first"] == ("Ready", "")
+    assert state_and_trouble_by_cluster(twins)["a-twin"][0] == "Duplicate"
 
 
-def note_servers(fleet: Fleet) -> dict[str, str]:
+def note_api_servers(fleet: Fleet) -> dict[str, str]:
     """As each round does it; what the records have, by cluster."""
-    keep(fleet, newly_known_api_servers(fleet.state.clusters))
+    apply_to_fleet(fleet, newly_known_api_servers(fleet.state.clusters))
     return {joined.cluster: joined.api_server for joined in fleet.state.joined_clusters()}
 
 
 def test_a_cluster_that_says_anothers_api_server_is_the_one_that_is_not_believed(twins: Fleet) -> None:
     """Also where it joined first, and for a planner that reads the log anew."""
-    assert note_servers(twins) == {"z-first": "", "a-twin": "", "other": "u2"}
-    keep(twins, [ClusterLeft("a-twin")])
-    assert note_servers(twins) == {"z-first": "u1", "other": "u2"}
+    assert note_api_servers(twins) == {"z-first": "", "a-twin": "", "other": "u2"}
+    apply_to_fleet(twins, [ClusterLeft("a-twin")])
+    assert note_api_servers(twins) == {"z-first": "u1", "other": "u2"}
     records = list(twins.state.joined_clusters())
-    twins.report("z-first", [node("n", 12_000)], api_server="u2")
+    twins.report_full_block("z-first", [node_row("n", 12_000)], api_server="u2")
     again = Fleet()
     for joined in records:
         again.state.apply_event(joined, again.now)
     for name in ("z-first", "other"):
-        again.report(name, [node("n", 12_000)], api_server="u2")
-        again.beat(name)
+        again.report_full_block(name, [node_row("n", 12_000)], api_server="u2")
+        again.send_heartbeats(name)
     for fleet in (twins, again):
         told = "the same API server as other"
-        assert shown(fleet) == {"z-first": ("Duplicate", told), "other": ("Ready", "")}
-        assert note_servers(fleet) == {"z-first": "u1", "other": "u2"}
+        assert state_and_trouble_by_cluster(fleet) == {"z-first": ("Duplicate", told), "other": ("Ready", "")}
+        assert note_api_servers(fleet) == {"z-first": "u1", "other": "u2"}
 
 
 def test_a_cluster_that_is_reached_in_another_way_may_be_another_one(twins: Fleet) -> None:
-    keep(twins, [ClusterLeft("a-twin")])
-    note_servers(twins)
+    apply_to_fleet(twins, [ClusterLeft("a-twin")])
+    note_api_servers(twins)
     same, _ = membership.join_cluster(twins.state, JoinClusterRequest("z-first", "z-first", zone="b"))
     assert same.api_server == "u1"
     moved, _ = membership.join_cluster(twins.state, JoinClusterRequest("z-first", "z-first", endpoint="https://z:6443"))
@@ -676,17 +711,23 @@ def test_a_cluster_that_is_reached_in_another_way_may_be_another_one(twins: Flee
 
 
 def test_fleets_from_before_the_count_go_by_name() -> None:
-    fleet = Fleet(own_1=[node("a")], own_2=[node("a")])
+    fleet = Fleet(own_1=[node_row("a")], own_2=[node_row("a")])
     for name in ("own-2", "own-1"):
-        fleet.report(name, [node("a")], api_server="u1")
-    assert shown(fleet) == {"own-1": ("Ready", ""), "own-2": ("Duplicate", "the same API server as own-1")}
+        fleet.report_full_block(name, [node_row("a")], api_server="u1")
+    assert state_and_trouble_by_cluster(fleet) == {
+        "own-1": ("Ready", ""),
+        "own-2": ("Duplicate", "the same API server as own-1"),
+    }
 
 
 def test_the_other_name_takes_replicas_once_the_first_has_left(twins: Fleet) -> None:
-    keep(twins, decisions.decide_apply(twins.state, ApplyRequest(texts(deployment(20))), twins.moment()).events)
+    apply_to_fleet(
+        twins,
+        decisions.decide_apply(twins.state, ApplyRequest(manifest_texts(deployment(20))), twins.next_moment()).events,
+    )
     revision = twins.state.room_revision("a-twin")
     twins.state.apply_event(ClusterLeft("z-first"), twins.now)
-    assert shown(twins)["a-twin"] == ("Ready", "")
+    assert state_and_trouble_by_cluster(twins)["a-twin"] == ("Ready", "")
     assert twins.state.room_revision("a-twin") != revision
     assert ("default", "web") in twins.state.waiting.due_workloads(9)
 
@@ -695,19 +736,21 @@ def test_what_is_placed_under_the_other_name_stays(fleet: Fleet) -> None:
     """As of a fleet that joined before API servers were told apart."""
     before = {cluster: part.replicas for cluster, part in fleet.state.workloads["default", "web"].parts.items()}
     for name in ("own-1", "own-2"):
-        fleet.report(name, [node("a", 12_000)], api_server="u1")
-    assert shown(fleet)["own-2"][0] == "Duplicate"
-    keep(fleet, decisions.decide_scale(fleet.state, ScaleRequest("default", "web", 21), fleet.moment()).events)
+        fleet.report_full_block(name, [node_row("a", 12_000)], api_server="u1")
+    assert state_and_trouble_by_cluster(fleet)["own-2"][0] == "Duplicate"
+    apply_to_fleet(
+        fleet, decisions.decide_scale(fleet.state, ScaleRequest("default", "web", 21), fleet.next_moment()).events
+    )
     after = {cluster: part.replicas for cluster, part in fleet.state.workloads["default", "web"].parts.items()}
     assert after == before | {"own-1": after["own-1"]}
     assert after["own-1"] >= before["own-1"]
 
 
 def test_another_credential_may_end_it(twins: Fleet) -> None:
-    twins.report("a-twin", [node("n", 12_000)], api_server="u3")
-    assert shown(twins)["a-twin"] == ("Ready", "")
+    twins.report_full_block("a-twin", [node_row("n", 12_000)], api_server="u3")
+    assert state_and_trouble_by_cluster(twins)["a-twin"] == ("Ready", "")
 
 
 def test_a_twin_with_nothing_placed_leaves_at_once(twins: Fleet) -> None:
-    assert leave(twins, "a-twin").cluster.trouble == "the same API server as z-first"
+    assert leave_cluster(twins, "a-twin").cluster.trouble == "the same API server as z-first"
     assert moves.clusters_that_left(twins.state) == (ClusterLeft("a-twin"),)

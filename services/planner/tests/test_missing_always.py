@@ -31,81 +31,84 @@ class AlwaysMissing(MissingWorld):
         super().__init__(**CORES)
         self.lacking_since: dict[str, float] = {}
         self.waited = False
-        self.apply(SHOP, 4)
-        self.apply(WEB, 8, WITH_KEY)
+        self.apply_workload(SHOP, 4)
+        self.apply_workload(WEB, 8, WITH_KEY)
 
-    def step(self) -> None:
-        super().step()
-        self.check()
+    def run_planner_round(self) -> None:
+        super().run_planner_round()
+        self.check_placements()
 
-    def check(self) -> None:
+    def check_placements(self) -> None:
         for key in (WEB, SHOP):
-            workload = self.workload(key)
+            workload = self.find_workload(key)
             kept = sum(part.replicas_kept for part in workload.parts.values())
             assert kept + workload.unplaced == workload.declared.replicas
-            assert self.taken(key) <= workload.declared.replicas + self.on_its_way(key), (key, workload.placement)
-        self._check_how_long()
+            assert self.reserved_and_counted(key) <= workload.declared.replicas + self.replicas_on_their_way(key), (
+                key,
+                workload.placement,
+            )
+        self._check_reserved_time()
         self.waited = self.waited or "DependencyMissing" in self.causes
 
-    def _check_how_long(self) -> None:
+    def _check_reserved_time(self) -> None:
         state = self.fleet.state
         for name, member in self.members.items():
-            said = self.workload().statuses.get(name)
+            said = self.find_workload().statuses.get(name)
             waits = said is not None and said.state == "DependencyMissing" and not member.silent
-            if not waits or not state.reservation(WEB, name).free:
+            if not waits or not state.reservation_of(WEB, name).free:
                 self.lacking_since.pop(name, None)
                 continue
             since = self.lacking_since.setdefault(name, self.fleet.now)
             most = 0.0 if self.waited else state.rules.missing_after
             assert self.fleet.now - since <= most + 2 * TICK, name
 
-    def another_planner(self) -> None:
-        super().another_planner()
+    def start_another_planner(self) -> None:
+        super().start_another_planner()
         self.lacking_since.clear()
-        self.check()
+        self.check_placements()
 
 
-def happen(world: AlwaysMissing, step: tuple[object, ...]) -> None:
+def take_story_step(world: AlwaysMissing, step: tuple[object, ...]) -> None:
     match step:
         case ("time", int(seconds)):
-            world.run(seconds)
+            world.run_seconds(seconds)
         case ("secret", str(cluster), there):
             world.members[cluster].has = bool(there)
         case ("told", str(cluster)):
-            world.tell_of_template(cluster)
+            world.report_admitted_shape(cluster)
         case ("work", str(cluster)):
-            world.work(cluster)
+            world.run_cluster(cluster)
         case ("silent", str(cluster), silent):
             world.members[cluster].silent = bool(silent)
         case ("scale", tuple(key), int(replicas)):
-            world.scale((str(key[0]), str(key[1])), replicas)
+            world.scale_workload((str(key[0]), str(key[1])), replicas)
         case ("phase", str(cluster), str(phase)):
             world.set_phase(cluster, phase)
         case ("another planner",):
-            world.another_planner()
-    world.check()
+            world.start_another_planner()
+    world.check_placements()
 
 
 @given(st.lists(STEPS, min_size=4, max_size=16))
 def test_what_is_missing_takes_no_room_for_long_and_all_run_once_it_is_there(steps: list[tuple[object, ...]]) -> None:
     world = AlwaysMissing()
     for step in steps:
-        happen(world, step)
+        take_story_step(world, step)
     for name, member in world.members.items():
         member.has, member.silent = True, False
         world.set_phase(name, PHASE_ACTIVE)
-        world.tell_of_template(name)
-    world.run(400)
-    _all_run(world)
+        world.report_admitted_shape(name)
+    world.run_seconds(400)
+    _assert_all_run(world)
 
 
-def _all_run(world: AlwaysMissing) -> None:
+def _assert_all_run(world: AlwaysMissing) -> None:
     keys: tuple[Key, ...] = (WEB, SHOP)
     room = sum(CORES.values())
-    asked = sum(world.workload(key).declared.replicas for key in keys)
-    assert sum(sum(world.kept(key).values()) for key in keys) == min(room, asked)
+    asked = sum(world.find_workload(key).declared.replicas for key in keys)
+    assert sum(sum(world.kept_by_cluster(key).values()) for key in keys) == min(room, asked)
     for member in world.members.values():
         for known in member.objects.values():
             assert known.bound == known.replicas
     for key in keys:
-        assert not any(part.missing for part in world.workload(key).parts.values())
+        assert not any(part.missing for part in world.find_workload(key).parts.values())

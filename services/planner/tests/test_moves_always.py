@@ -33,7 +33,7 @@ from spillway.events import (
 from spillway.model import Generation, Part, WorkloadFacts
 from spillway.scopes import cluster_scope
 
-from .builders import Fleet, container, deployment, node, policy, template, texts
+from .builders import Fleet, container_spec, deployment, manifest_texts, node_row, placement_policy, pod_template
 from .test_moves import TROUBLE
 
 Key = tuple[str, str]
@@ -52,7 +52,7 @@ class Object:
     bound: int = 0
     ready: int = 0
 
-    def scale(self, replicas: int) -> None:
+    def scale_object(self, replicas: int) -> None:
         """Of too many, a ReplicaSet removes those that are not bound first, then those that are not ready."""
         self.replicas = replicas
         self.bound = min(self.bound, replicas)
@@ -65,7 +65,7 @@ class Member:
     silent: bool = False
     objects: dict[Key, Object] = field(default_factory=dict)
 
-    def bind(self) -> None:
+    def bind_pods(self) -> None:
         for key, known in self.objects.items():
             free = self.cores - sum(other.bound * SIZES[name] for name, other in self.objects.items())
             known.bound += min(known.replicas - known.bound, max(0, free // SIZES[key]))
@@ -78,27 +78,27 @@ class World:
     """
 
     def __init__(self, rules: PlannerRules = UNBOUND) -> None:
-        self.fleet = Fleet(own_1=[node("a", 8000)], own_2=[node("a", 6000)], cloud_1=[node("a", 12_000)])
+        self.fleet = Fleet(own_1=[node_row("a", 8000)], own_2=[node_row("a", 6000)], cloud_1=[node_row("a", 12_000)])
         self.members = {name: Member(cores) for name, cores in CORES.items()}
         self.fleet.state.rules, self.fleet.state.brakes = rules, Brakes(rules)
-        self.memory = RoundMemory(PlannerSettings().pace())
+        self.memory = RoundMemory(PlannerSettings().headroom_pace())
         self.sequence = 0
         limits = {"web": [{"cluster": "own-2", "max": 4}], "big": [{"cluster": "cloud-1", "min": 1}]}
         for (_, name), size in SIZES.items():
-            manifest = deployment(4, name, template(container(cpu=str(size))))
+            manifest = deployment(4, name, pod_template(container_spec(cpu=str(size))))
             loss = {"after": "60s"}
-            request = ApplyRequest(texts(manifest, policy(limits=limits[name], onClusterLoss=loss)))
-            self.keep(decisions.decide_apply(self.fleet.state, request, self.fleet.moment()).events)
+            request = ApplyRequest(manifest_texts(manifest, placement_policy(limits=limits[name], onClusterLoss=loss)))
+            self.apply_events(decisions.decide_apply(self.fleet.state, request, self.fleet.next_moment()).events)
         for cluster in CORES:
-            self.work(cluster)
+            self.run_cluster(cluster)
 
-    def work(self, cluster: str) -> None:
+    def run_cluster(self, cluster: str) -> None:
         """A cluster does what it was told, and says so."""
-        self.carry_out(cluster)
-        self.ready(cluster, 99)
-        self.report(cluster)
+        self.carry_out_parts(cluster)
+        self.change_ready_pods(cluster, 99)
+        self.report_cluster(cluster)
 
-    def keep(self, events: Iterable[Event | Tombstone]) -> None:
+    def apply_events(self, events: Iterable[Event | Tombstone]) -> None:
         """What leaves joins again at once: the world goes on with the clusters that it has."""
         for event in events:
             if isinstance(event, Tombstone):
@@ -110,68 +110,70 @@ class World:
                 assert replay_division(event).differences == (), "a recorded division comes out again"
             self.fleet.state.apply_event(event, self.fleet.now)
 
-    def workloads(self) -> list[Workload]:
+    def known_workloads(self) -> list[Workload]:
         return list(self.fleet.state.workloads.values())
 
     # ── What happens ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def scale(self, key: Key, replicas: int) -> None:
-        self.keep(decisions.decide_scale(self.fleet.state, ScaleRequest(*key, replicas), self.fleet.moment()).events)
+    def scale_workload(self, key: Key, replicas: int) -> None:
+        self.apply_events(
+            decisions.decide_scale(self.fleet.state, ScaleRequest(*key, replicas), self.fleet.next_moment()).events
+        )
 
     def set_phase(self, cluster: str, phase: str) -> None:
         joined = self.fleet.state.clusters[cluster].joined
         assert joined is not None
-        self.keep((replace(joined, phase=phase),))
+        self.apply_events((replace(joined, phase=phase),))
 
-    def freeze(self, cluster: str, *, on: bool) -> None:
+    def set_freeze(self, cluster: str, *, on: bool) -> None:
         scope = cluster_scope(cluster)
-        self.keep((BrakeSet(scope, "", "ann", 1) if on else BrakeReleased(scope, "ann", 1),))
+        self.apply_events((BrakeSet(scope, "", "ann", 1) if on else BrakeReleased(scope, "ann", 1),))
 
-    def carry_out(self, cluster: str) -> None:
+    def carry_out_parts(self, cluster: str) -> None:
         member = self.members[cluster]
         if member.silent:
             return
-        for workload in self.workloads():
+        for workload in self.known_workloads():
             part = workload.parts.get(cluster)
             if part is None:
                 continue
-            known = member.objects.setdefault(workload.key, Object(part.version))
+            known = member.objects.setdefault(workload.workload_key, Object(part.version))
             known.version = part.version
-            known.scale(part.replicas)
+            known.scale_object(part.replicas)
 
-    def report(self, cluster: str) -> None:
+    def report_cluster(self, cluster: str) -> None:
         """One record of this instant, then the statuses."""
         member = self.members[cluster]
         if member.silent:
             return
         used = sum(known.bound * SIZES[key] for key, known in member.objects.items())
-        shown = [_facts(key, known) for key, known in member.objects.items() if known.replicas]
+        shown = [_workload_facts(key, known) for key, known in member.objects.items() if known.replicas]
         gone = [key for key, known in member.objects.items() if not known.replicas]
-        rows = [node("a", member.cores * 1000, used=used * 1000)]
-        self.fleet.change(cluster, rows, shown=shown, facts_removed=gone)
+        rows = [node_row("a", member.cores * 1000, used=used * 1000)]
+        self.fleet.report_change(cluster, rows, shown=shown, facts_removed=gone)
         for key, known in member.objects.items():
             self.sequence += 1
             state = STATE_PRESENT if known.replicas else STATE_ABSENT
             numbers = (known.replicas, known.replicas, known.replicas, known.ready, known.ready)
-            self.keep((WorkloadObserved(*key, cluster, 1, self.sequence, known.version, state, "", *numbers),))
+            self.apply_events((WorkloadObserved(*key, cluster, 1, self.sequence, known.version, state, "", *numbers),))
 
-    def beat(self, cluster: str) -> None:
+    def send_heartbeat(self, cluster: str) -> None:
         if self.members[cluster].silent:
             age = self.fleet.state.clusters[cluster].age_seconds(self.fleet.now) or 0
-            self.fleet.change(cluster, age_ms=int(age * 1000), trouble=TROUBLE)
+            self.fleet.report_change(cluster, age_ms=int(age * 1000), trouble=TROUBLE)
         else:
-            self.fleet.change(cluster)
+            self.fleet.report_change(cluster)
 
-    def ready(self, cluster: str, more: int) -> None:
+    def change_ready_pods(self, cluster: str, more: int) -> None:
         member = self.members[cluster]
         if not member.silent:
-            member.bind()
+            member.bind_pods()
         for known in member.objects.values():
             known.ready = max(0, min(known.bound, known.ready + more))
         if more < 0:
-            self.report(cluster)
+            self.report_cluster(cluster)
 
-    def come_back_empty(self, cluster: str) -> None:
+    def empty_cluster(self, cluster: str) -> None:
         for known in self.members[cluster].objects.values():
             known.bound = known.ready = 0
 
@@ -181,47 +183,49 @@ class World:
         for _ in range(steps):
             self.fleet.now += seconds / steps
             for cluster in CORES:
-                self.report(cluster)
-            self.tick()
+                self.report_cluster(cluster)
+            self.run_planner_round()
 
     # ── The planner's look ──────────────────────────────────────────────────────────────────────────────────────
 
-    def tick(self) -> int:
+    def run_planner_round(self) -> int:
         """Returns how many events there were."""
         for cluster in CORES:
-            self.beat(cluster)
-        return sum(map(self.step, steps_of_round(self.fleet.state, self.memory, self.fleet.moments())))
+            self.send_heartbeat(cluster)
+        return sum(
+            map(self.check_and_apply_step, steps_of_round(self.fleet.state, self.memory, self.fleet.decision_clock()))
+        )
 
-    def step(self, step: RoundStep) -> int:
+    def check_and_apply_step(self, step: RoundStep) -> int:
         events = [event for event in step.events if not isinstance(event, ClusterLeft)]
         if not events:
             return 0
-        before = {workload.key: self.available(workload) for workload in self.workloads()}
-        kept_before = {workload.key: _kept(workload) for workload in self.workloads()}
-        self.keep(events)
-        for workload in self.workloads():
-            kept = _kept(workload)
-            leaving = sum(self.leaving_bound(workload, part) for part in workload.parts.values())
-            assert kept >= kept_before[workload.key] or not leaving, "what leaves has lost its replacement"
+        before = {workload.workload_key: self.available_replicas(workload) for workload in self.known_workloads()}
+        kept_before = {workload.workload_key: _kept_replicas(workload) for workload in self.known_workloads()}
+        self.apply_events(events)
+        for workload in self.known_workloads():
+            kept = _kept_replicas(workload)
+            leaving = sum(self.bound_leaving_replicas(workload, part) for part in workload.parts.values())
+            assert kept >= kept_before[workload.workload_key] or not leaving, "what leaves has lost its replacement"
             assert kept + workload.unplaced == workload.declared.replicas
             for part in workload.parts.values():
                 assert min(part.replicas_kept, part.replicas_lost, part.replicas_leaving) >= 0
                 assert part.removing == (part.replicas == 0)
-            if not self.is_given_up(workload):
-                assert self.available(workload) >= min(kept, before[workload.key])
+            if not self.has_lost_cluster(workload):
+                assert self.available_replicas(workload) >= min(kept, before[workload.workload_key])
         for cluster, member in self.members.items():
             promised = sum(
-                workload.parts[cluster].replicas * SIZES[workload.key]
-                for workload in self.workloads()
+                workload.parts[cluster].replicas * SIZES[workload.workload_key]
+                for workload in self.known_workloads()
                 if cluster in workload.parts
             )
             assert promised <= member.cores
         return len(events)
 
-    def leaving_bound(self, workload: Workload, part: Part) -> int:
+    def bound_leaving_replicas(self, workload: Workload, part: Part) -> int:
         return max(0, part.replicas_leaving - self.fleet.state.unbound_replicas(workload, part))
 
-    def available(self, workload: Workload) -> int:
+    def available_replicas(self, workload: Workload) -> int:
         """What would be ready in clusters that answer, were the placement carried out now."""
         return sum(
             min(self.ready_pods(workload, part), part.replicas)
@@ -230,36 +234,36 @@ class World:
         )
 
     def ready_pods(self, workload: Workload, part: Part) -> int:
-        known = self.members[part.cluster].objects.get(workload.key)
+        known = self.members[part.cluster].objects.get(workload.workload_key)
         return known.ready if known is not None else 0
 
-    def is_given_up(self, workload: Workload) -> bool:
+    def has_lost_cluster(self, workload: Workload) -> bool:
         """A person said of a cluster that it will not return: what is there counts no more."""
         return any(view.phase == PHASE_LOST for view in self.fleet.state.clusters.values())
 
-    def run_out(self) -> None:
+    def run_until_settled(self) -> None:
         """All members answer and do what they are told: the steps end, and nothing is on its way."""
         for cluster, member in self.members.items():
             member.silent = False
             if self.fleet.state.clusters[cluster].phase == PHASE_LOST:
                 self.set_phase(cluster, PHASE_ACTIVE)
                 for key in member.objects.keys() - set(self.fleet.state.workload_keys_in(cluster)):
-                    member.objects[key].scale(0)  # Somebody removed what was left there.
-                self.report(cluster)
+                    member.objects[key].scale_object(0)  # Somebody removed what was left there.
+                self.report_cluster(cluster)
         for cluster in CORES:
-            self.freeze(cluster, on=False)
+            self.set_freeze(cluster, on=False)
         quiet = 0
         for _ in range(400):
             for cluster in CORES:
-                self.work(cluster)
+                self.run_cluster(cluster)
             self.fleet.now += 10
-            quiet = 0 if self.tick() else quiet + 1
+            quiet = 0 if self.run_planner_round() else quiet + 1
             if quiet > 40:  # Longer than any hold.
                 return
         raise AssertionError("the steps do not end")
 
 
-def _facts(key: Key, known: Object) -> WorkloadFacts:
+def _workload_facts(key: Key, known: Object) -> WorkloadFacts:
     counted = (("h", known.bound),) if known.bound else ()
     return WorkloadFacts(
         *key, known.version, "u", known.replicas, True, known.replicas, known.replicas, known.ready, counted
@@ -285,7 +289,7 @@ STEPS = st.one_of(
 )
 
 
-def happen(world: World, step: tuple[object, ...]) -> None:
+def take_story_step(world: World, step: tuple[object, ...]) -> None:
     match step:
         case ("time", int(seconds)):
             world.pass_time(seconds)
@@ -293,24 +297,24 @@ def happen(world: World, step: tuple[object, ...]) -> None:
             world.members[cluster].silent = True
         case ("back", str(cluster), empty):
             if world.members[cluster].silent and empty:
-                world.come_back_empty(cluster)
+                world.empty_cluster(cluster)
             world.members[cluster].silent = False
-            world.report(cluster)
+            world.report_cluster(cluster)
         case ("phase", str(cluster), str(phase)):
             if phase != PHASE_LOST or world.members[cluster].silent:  # Refused of a cluster that answers.
                 world.set_phase(cluster, phase)
         case ("freeze", str(cluster), on):
-            world.freeze(cluster, on=bool(on))
+            world.set_freeze(cluster, on=bool(on))
         case ("scale", tuple(key), int(replicas)):
-            world.scale((str(key[0]), str(key[1])), replicas)
+            world.scale_workload((str(key[0]), str(key[1])), replicas)
         case ("work", str(cluster)):
-            world.work(cluster)
+            world.run_cluster(cluster)
         case ("carry out", str(cluster)):
-            world.carry_out(cluster)
+            world.carry_out_parts(cluster)
         case ("report", str(cluster)):
-            world.report(cluster)
+            world.report_cluster(cluster)
         case ("ready", str(cluster), int(more)):
-            world.ready(cluster, more)
+            world.change_ready_pods(cluster, more)
 
 
 @given(st.lists(STEPS, min_size=10, max_size=30))
@@ -319,17 +323,17 @@ def test_whatever_happens_nothing_is_doubled_lost_or_left_hanging(steps: list[tu
     not fall below what is kept. When all is well again the steps end, with as many ready as have a place."""
     world = World()
     for step in steps:
-        happen(world, step)
-        world.tick()
-    world.run_out()
-    for workload in world.workloads():
+        take_story_step(world, step)
+        world.run_planner_round()
+    world.run_until_settled()
+    for workload in world.known_workloads():
         phases = {name: view.phase for name, view in world.fleet.state.clusters.items()}
         for part in workload.parts.values():
             assert part.replicas_lost == 0
             assert part.replicas_leaving == 0 or workload.unplaced, phases
-        ready = world.available(workload)
+        ready = world.available_replicas(workload)
         assert ready == workload.declared.replicas - workload.unplaced
 
 
-def _kept(workload: Workload) -> int:
+def _kept_replicas(workload: Workload) -> int:
     return sum(part.replicas_kept for part in workload.parts.values())

@@ -24,8 +24,8 @@ from spillway.events import (
 )
 from spillway.model import Generation, Part
 
-from .builders import Fleet, node
-from .test_aftermath import WEB, apply, keep
+from .builders import Fleet, node_row
+from .test_aftermath import WEB, apply_to_fleet, apply_workload
 
 OLD, NEW = 2, 40
 """The epochs of two claims: the offsets at which they stand."""
@@ -58,29 +58,29 @@ STATES = (
 CLAIM = TurnTaken("propagator", "own-1", "propagator-1")
 
 
-def placed(kind: str) -> tuple[Fleet, Part]:
+def fleet_with_part(kind: str) -> tuple[Fleet, Part]:
     """web with two replicas in own-1, its part as it is in that state of its life."""
-    fleet = Fleet(own_1=[node("n1", cpu=64000)])
-    apply(fleet, 2)
+    fleet = Fleet(own_1=[node_row("n1", cpu=64000)])
+    apply_workload(fleet, 2)
     known = fleet.state.workloads[WEB].placement
     assert known is not None
     part = replace(known.parts[0], **KINDS[kind])
-    keep(fleet, [replace(known, generation=Generation(9, 100), parts=(part,))])
+    apply_to_fleet(fleet, [replace(known, generation=Generation(9, 100), parts=(part,))])
     return fleet, part
 
 
-def said(state: str, part: Part, epoch: int, sequence: int = 7) -> WorkloadObserved:
+def status_of_part(state: str, part: Part, epoch: int, sequence: int = 7) -> WorkloadObserved:
     return WorkloadObserved(*WEB, "own-1", epoch, sequence, part.version, state, "", 2, 2, 2, 2, 2)
 
 
-def claim(fleet: Fleet, epoch: int) -> None:
+def take_propagator_turn(fleet: Fleet, epoch: int) -> None:
     fleet.state.apply_event(CLAIM, fleet.now, offset=epoch)
 
 
-def settled(fleet: Fleet, part: Part) -> str:
+def settle_outcome(fleet: Fleet, part: Part) -> str:
     """What becomes of the part, when all that was asked for has been read."""
     for _ in range(2):  # The first look asks for what is to be proven.
-        events = aftermath.settle_workload(fleet.state, WEB, fleet.moment()).events
+        events = aftermath.settle_workload(fleet.state, WEB, fleet.next_moment()).events
         for event in events:
             if isinstance(event, PlacementDecided):
                 (found,) = event.parts or (None,)
@@ -88,7 +88,7 @@ def settled(fleet: Fleet, part: Part) -> str:
     return "as it was"
 
 
-def expected(kind: str, state: str) -> str:
+def expected_outcome(kind: str, state: str) -> str:
     if (kind, state) == (ADOPTING, STATE_PRESENT):
         return "adopted"
     return "given up" if (kind, state) in GIVES_UP else "as it was"
@@ -97,10 +97,10 @@ def expected(kind: str, state: str) -> str:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_word_of_the_present_owner_counts(kind: str, state: str) -> None:
-    fleet, part = placed(kind)
-    claim(fleet, OLD)
-    keep(fleet, [said(state, part, OLD)])
-    assert settled(fleet, part) == expected(kind, state)
+    fleet, part = fleet_with_part(kind)
+    take_propagator_turn(fleet, OLD)
+    apply_to_fleet(fleet, [status_of_part(state, part, OLD)])
+    assert settle_outcome(fleet, part) == expected_outcome(kind, state)
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))), ids=str)
@@ -110,42 +110,42 @@ def test_a_word_of_a_turn_that_is_over_settles_nothing_whatever_is_read_first(
     kind: str, state: str, order: tuple[int, ...]
 ) -> None:
     """The claims and the word lie in three places of the log that no order binds."""
-    fleet, part = placed(kind)
+    fleet, part = fleet_with_part(kind)
     for index in order:
         if index < 2:
-            claim(fleet, (OLD, NEW)[index])
+            take_propagator_turn(fleet, (OLD, NEW)[index])
         else:
-            keep(fleet, [said(state, part, OLD)])
-    assert settled(fleet, part) == "as it was"
-    keep(fleet, [said(state, part, NEW, 1)])
-    assert settled(fleet, part) == expected(kind, state), "its successor says the same, and that counts"
+            apply_to_fleet(fleet, [status_of_part(state, part, OLD)])
+    assert settle_outcome(fleet, part) == "as it was"
+    apply_to_fleet(fleet, [status_of_part(state, part, NEW, 1)])
+    assert settle_outcome(fleet, part) == expected_outcome(kind, state), "its successor says the same, and that counts"
 
 
 @pytest.mark.parametrize(("kind", "state"), sorted(GIVES_UP | {(ADOPTING, STATE_PRESENT)}))
 def test_until_the_log_behind_a_word_has_been_read_it_settles_nothing(kind: str, state: str) -> None:
     """A claim that was written before it may be read after it."""
-    fleet, part = placed(kind)
-    claim(fleet, OLD)
-    moment = fleet.moment()
-    word = said(state, part, OLD)
-    keep(fleet, [word])
+    fleet, part = fleet_with_part(kind)
+    take_propagator_turn(fleet, OLD)
+    moment = fleet.next_moment()
+    word = status_of_part(state, part, OLD)
+    apply_to_fleet(fleet, [word])
     assert aftermath.settle_workload(fleet.state, WEB, moment).events == ()
     asked = fleet.state.owners.take_statuses_to_prove()
     assert list(asked.values()) == [word]
-    claim(fleet, NEW)  # It was in the log already, and is read by the time that the proof is there.
+    take_propagator_turn(fleet, NEW)  # It was in the log already, and is read by the time that the proof is there.
     fleet.state.owners.mark_proven(asked)
     assert aftermath.settle_workload(fleet.state, WEB, moment).events == ()
     assert fleet.state.owners.take_statuses_to_prove() == {}, "what is over need not be proven"
 
 
 def test_what_replaces_a_proven_word_is_to_be_proven_itself() -> None:
-    fleet, part = placed(REMOVING)
-    first = said(STATE_ABSENT, part, OLD)
-    keep(fleet, [first])
-    moment = fleet.moment()
-    keep(fleet, [said(STATE_ABSENT, part, OLD, 8)])
+    fleet, part = fleet_with_part(REMOVING)
+    first = status_of_part(STATE_ABSENT, part, OLD)
+    apply_to_fleet(fleet, [first])
+    moment = fleet.next_moment()
+    apply_to_fleet(fleet, [status_of_part(STATE_ABSENT, part, OLD, 8)])
     assert aftermath.settle_workload(fleet.state, WEB, moment).events == ()
-    fleet.read_on()
+    fleet.mark_log_read()
     assert aftermath.settle_workload(fleet.state, WEB, moment).events
 
 
@@ -153,14 +153,14 @@ def test_what_replaces_a_proven_word_is_to_be_proven_itself() -> None:
 def test_what_leaves_stays_until_the_present_owner_says_that_the_others_are_available(
     claimed: int, goes: dict[str, int]
 ) -> None:
-    fleet, part = placed(LIVE)
+    fleet, part = fleet_with_part(LIVE)
     known = fleet.state.workloads[WEB].placement
     assert known is not None
     leaving = replace(part, replicas_leaving=1)
-    keep(fleet, [replace(known, generation=Generation(9, 200), parts=(leaving,))])
-    keep(fleet, [said(STATE_PRESENT, part, OLD)])
-    claim(fleet, claimed)
-    fleet.beat()
+    apply_to_fleet(fleet, [replace(known, generation=Generation(9, 200), parts=(leaving,))])
+    apply_to_fleet(fleet, [status_of_part(STATE_PRESENT, part, OLD)])
+    take_propagator_turn(fleet, claimed)
+    fleet.send_heartbeats()
     assert (
         moves._removable_leaving_replicas(fleet.state, fleet.state.workloads[WEB], fleet.now, UnlimitedAllowance())
         == goes
@@ -171,8 +171,8 @@ def test_what_leaves_stays_until_the_present_owner_says_that_the_others_are_avai
 def test_the_present_epoch_is_the_highest_that_was_read_in_whatever_order(
     read: list[tuple[bool, int]], epoch: int
 ) -> None:
-    owners, (_, part) = PropagatorEpochs(), placed(LIVE)
-    word = said(STATE_ORPHANED, part, epoch)
+    owners, (_, part) = PropagatorEpochs(), fleet_with_part(LIVE)
+    word = status_of_part(STATE_ORPHANED, part, epoch)
     for of_another, heard in read:
         owners.note_epoch("own-2" if of_another else "own-1", heard)
     assert owners.is_of_newest_turn(word) == all(epoch >= heard for of_another, heard in read if not of_another)

@@ -6,13 +6,13 @@ from planner.core.knowledge.rules import PlannerRules
 from planner.core.requests.patience import UndecidedRequests
 from planner.core.requests.queueing import QueuePlace
 
-from .builders import Fleet, node
+from .builders import Fleet, node_row
 
 WEB = QueuePlace(0, ("default", "web"), "once")
 
 
 def fleet_of_one() -> Fleet:
-    return Fleet(own_1=[node("a")])
+    return Fleet(own_1=[node_row("a")])
 
 
 def test_a_call_goes_on_to_later_tiers_and_is_answered_before_its_time_is_over() -> None:
@@ -44,7 +44,10 @@ def test_it_waits_while_binds_come_for_15_seconds_in_all() -> None:
 
 
 def test_binds_of_any_cluster_are_waited_for() -> None:
-    patience, fleet = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5), Fleet(own_1=[node("a")], own_2=[node("b")])
+    patience, fleet = (
+        UndecidedRequests(PlannerRules(), 10.0, 3.0, 5),
+        Fleet(own_1=[node_row("a")], own_2=[node_row("b")]),
+    )
     asked = patience.begin_request(WEB, 100.0)
     fleet.state.clusters["own-2"].bound_at = 104.0
     assert [patience.may_wait_for_binds(asked, fleet.state.clusters, now) for now in (105.9, 106.0)] == [True, False]

@@ -25,27 +25,32 @@ from spillway.model import (
     Tier,
 )
 
-from .builders import cluster, group, room
+from .builders import joined_cluster, make_room, node_group
 
-FLEET = (cluster("a"), cluster("b"), cluster("c", "cloud"), cluster("d", "cloud", (group(),)))
-NO_ROOM = room(0)
+FLEET = (
+    joined_cluster("a"),
+    joined_cluster("b"),
+    joined_cluster("c", "cloud"),
+    joined_cluster("d", "cloud", (node_group(),)),
+)
+NO_ROOM = make_room(0)
 
 
-def rooms(
+def room_function(
     by_cluster: dict[str, int | tuple[int, int]], groups: dict[str, int] | None = None
 ) -> Callable[[str, bool], Room]:
     """Room by cluster: certain, or (certain, possible); and on node groups."""
 
-    def answer(name: str, node_groups: bool) -> Room:
+    def room_of_cluster(name: str, node_groups: bool) -> Room:
         if node_groups:
-            return room((groups or {}).get(name, 0))
+            return make_room((groups or {}).get(name, 0))
         amount = by_cluster.get(name, 0)
-        return room(*amount) if isinstance(amount, tuple) else room(amount)
+        return make_room(*amount) if isinstance(amount, tuple) else make_room(amount)
 
-    return answer
+    return room_of_cluster
 
 
-def decide(
+def divide_replicas(
     replicas: int,
     room_of: Callable[[str, bool], Room],
     held: dict[str, int | HeldReplicas] | None = None,
@@ -91,40 +96,40 @@ def test_tiers_are_used_in_order(
     expected: dict[str, int],
     unplaced: int,
 ) -> None:
-    division = decide(replicas, rooms(free, groups))
+    division = divide_replicas(replicas, room_function(free, groups))
     assert {name: count for name, count in division.replicas.items() if count} == expected
     assert division.unplaced == unplaced
 
 
 def test_replicas_for_node_groups_are_told_apart() -> None:
-    division = decide(12, rooms({"d": 4}, {"d": 8}))
+    division = divide_replicas(12, room_function({"d": 4}, {"d": 8}))
     assert (division.replicas, division.new) == ({"d": 12}, {"d": 8})
 
 
 def test_the_last_tier_is_emptied_first() -> None:
-    division = decide(80, rooms({}), {"a": 60, "b": 40, "c": 100})
+    division = divide_replicas(80, room_function({}), {"a": 60, "b": 40, "c": 100})
     assert division.replicas == {"a": 48, "b": 32, "c": 0}
 
 
 def test_what_waits_for_new_nodes_goes_before_what_runs_in_the_cloud() -> None:
-    division = decide(14, rooms({}), {"c": 10, "d": HeldReplicas(10, 6, 6)})
+    division = divide_replicas(14, room_function({}), {"c": 10, "d": HeldReplicas(10, 6, 6)})
     assert (division.replicas, division.new) == ({"c": 10, "d": 4}, {"c": 0, "d": 0})
 
 
 def test_what_is_not_bound_goes_before_what_runs_in_the_same_tier() -> None:
-    division = decide(15, rooms({}), {"a": HeldReplicas(10, 0, 0), "b": HeldReplicas(10, 0, 5)})
+    division = divide_replicas(15, room_function({}), {"a": HeldReplicas(10, 0, 0), "b": HeldReplicas(10, 0, 5)})
     assert division.replicas == {"a": 10, "b": 5}
 
 
 def test_then_what_is_not_ready_then_the_rest() -> None:
     held: dict[str, int | HeldReplicas] = {"a": HeldReplicas(10, 0, 1), "b": HeldReplicas(10, 0, 0, unready=4)}
-    assert decide(18, rooms({}), held).replicas == {"a": 9, "b": 9}
-    assert decide(15, rooms({}), held).replicas == {"a": 9, "b": 6}
-    assert decide(9, rooms({}), held).replicas == {"a": 5, "b": 4}
+    assert divide_replicas(18, room_function({}), held).replicas == {"a": 9, "b": 9}
+    assert divide_replicas(15, room_function({}), held).replicas == {"a": 9, "b": 6}
+    assert divide_replicas(9, room_function({}), held).replicas == {"a": 5, "b": 4}
 
 
 def test_to_nothing_is_nothing_everywhere() -> None:
-    assert decide(0, rooms({"a": 9}), {"a": 5, "c": 5}).replicas == {"a": 0, "c": 0}
+    assert divide_replicas(0, room_function({"a": 9}), {"a": 5, "c": 5}).replicas == {"a": 0, "c": 0}
 
 
 LIMITS = {
@@ -148,14 +153,14 @@ def test_limits(
     limits: tuple[ClusterLimit, ...],
     expected: dict[str, int],
 ) -> None:
-    assert decide(replicas, rooms(free), held, limits).replicas == expected
+    assert divide_replicas(replicas, room_function(free), held, limits).replicas == expected
 
 
 ONLY_OWN = (Tier("own", ClusterSelector(tiers=("own",)), SPLIT_SPREAD, False),)
 
 
 def test_a_ruled_out_cluster_is_left_as_far_as_others_take_its_replicas() -> None:
-    division = decide(10, rooms({"a": 3}), {"c": 10}, tiers=ONLY_OWN)
+    division = divide_replicas(10, room_function({"a": 3}), {"c": 10}, tiers=ONLY_OWN)
     assert division.replicas == {"a": 3, "c": 7}
     assert (division.unplaced, division.to_leave) == (0, 7)
     assert "room elsewhere for 7 replicas" in division.waiting_text()
@@ -192,39 +197,39 @@ MINIMA_THAT_WAIT: dict[str, tuple[int, dict[str, Any], dict[str, int]]] = {
 def test_of_a_minimum_only_what_lacks_nothing_else_waits_for_what_is_missing(
     there: int, more: dict[str, Any], waits: dict[str, int]
 ) -> None:
-    found = decide(6, rooms({"a": there, "b": 20}), limits=(ClusterLimit("a", 2, -1),), **more)
+    found = divide_replicas(6, room_function({"a": there, "b": 20}), limits=(ClusterLimit("a", 2, -1),), **more)
     assert (found.unplaced, set(found.lacking)) == (0, {"a"})
     assert found.waits_in == waits
 
 
 def test_missing_replicas_come_before_those_that_should_leave() -> None:
-    division = decide(12, rooms({"a": 3}), {"c": 10}, tiers=ONLY_OWN)
+    division = divide_replicas(12, room_function({"a": 3}), {"c": 10}, tiers=ONLY_OWN)
     assert division.replicas == {"a": 3, "c": 9}
     assert (division.unplaced, division.to_leave) == (0, 9)
 
 
 def test_a_ruled_out_cluster_is_emptied_first_on_the_way_down() -> None:
-    assert decide(6, rooms({}), {"a": 5, "c": 5}, tiers=ONLY_OWN).replicas == {"a": 5, "c": 1}
+    assert divide_replicas(6, room_function({}), {"a": 5, "c": 5}, tiers=ONLY_OWN).replicas == {"a": 5, "c": 1}
 
 
 def test_replicas_of_a_cluster_that_left_the_fleet_move() -> None:
-    division = decide(6, rooms({"a": 9}), {"gone": 6})
+    division = divide_replicas(6, room_function({"a": 9}), {"gone": 6})
     assert division.replicas == {"a": 6, "gone": 0}
 
 
 def test_what_possibly_fits_waits_for_binds() -> None:
-    division = decide(10, rooms({"a": (4, 9), "c": 50}))
+    division = divide_replicas(10, room_function({"a": (4, 9), "c": 50}))
     assert (division.replicas, division.unplaced, division.uncertain) == ({"a": 4, "c": 1}, 5, 5)
     assert division.waiting_text() == "binding of replicas that were promised before"
 
 
 def test_once_settled_the_next_tier_takes_it() -> None:
-    division = decide(10, rooms({"a": (4, 9), "c": 50}), settled=True)
+    division = divide_replicas(10, room_function({"a": (4, 9), "c": 50}), settled=True)
     assert (division.replicas, division.unplaced, division.uncertain) == ({"a": 4, "c": 6}, 0, 0)
 
 
 def test_within_a_tier_another_cluster_s_certain_room_does_not_wait() -> None:
-    division = decide(10, rooms({"a": (4, 9), "b": 6}))
+    division = divide_replicas(10, room_function({"a": (4, 9), "b": 6}))
     assert (division.replicas, division.unplaced) == ({"a": 4, "b": 6}, 0)
 
 
@@ -233,8 +238,8 @@ def test_a_cluster_belongs_to_the_first_tier_that_selects_it() -> None:
         Tier("eu", ClusterSelector(regions=("eu",)), SPLIT_PACK, False),
         Tier("rest", ClusterSelector(), SPLIT_PACK, False),
     )
-    clusters = (cluster("a"), cluster("b", region="eu"))
-    division = decide(5, rooms({"a": 9, "b": 3}), tiers=tiers, clusters=clusters)
+    clusters = (joined_cluster("a"), joined_cluster("b", region="eu"))
+    division = divide_replicas(5, room_function({"a": 9, "b": 3}), tiers=tiers, clusters=clusters)
     assert division.replicas == {"b": 3, "a": 2}
     assert [(entry.cluster, entry.tier) for entry in division.inputs] == [("b", "eu"), ("a", "rest")]
 
@@ -250,13 +255,13 @@ SELECTORS = {
 
 @pytest.mark.parametrize(("selector", "expected"), SELECTORS.values(), ids=SELECTORS)
 def test_a_selector_means_the_clusters_that_meet_all_its_lists(selector: ClusterSelector, expected: str) -> None:
-    clusters = (cluster("a", arch="arm64"), cluster("b", "cloud", region="us", arch="amd64"))
+    clusters = (joined_cluster("a", arch="arm64"), joined_cluster("b", "cloud", region="us", arch="amd64"))
     tiers = (Tier("t", selector, SPLIT_SPREAD, False),)
-    assert decide(1, rooms({"a": 9, "b": 9}), tiers=tiers, clusters=clusters).replicas == {expected: 1}
+    assert divide_replicas(1, room_function({"a": 9, "b": 9}), tiers=tiers, clusters=clusters).replicas == {expected: 1}
 
 
 def test_the_inputs_say_what_each_cluster_had_gets_and_was_bound_by() -> None:
-    division = decide(12, rooms({"a": 9, "c": 9}), {"a": 2}, (ClusterLimit("a", 0, 5),))
+    division = divide_replicas(12, room_function({"a": 9, "c": 9}), {"a": 2}, (ClusterLimit("a", 0, 5),))
     first = division.inputs[0]
     assert (first.cluster, first.before, first.after, first.certain, first.age_ms) == ("a", 2, 5, 9, 5)
     assert limit_text(first.limited_by) == "policy max 5"
@@ -264,8 +269,8 @@ def test_the_inputs_say_what_each_cluster_had_gets_and_was_bound_by() -> None:
 
 
 def test_fits_nowhere_is_when_no_cluster_would_take_it_even_empty() -> None:
-    assert decide(1, lambda name, groups: room(0, when_empty=False)).fits_nowhere
-    assert not decide(1, lambda name, groups: room(0, when_empty=name == "c")).fits_nowhere
+    assert divide_replicas(1, lambda name, groups: make_room(0, when_empty=False)).fits_nowhere
+    assert not divide_replicas(1, lambda name, groups: make_room(0, when_empty=name == "c")).fits_nowhere
 
 
 # ── Properties ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -274,7 +279,7 @@ def test_fits_nowhere_is_when_no_cluster_would_take_it_even_empty() -> None:
 @st.composite
 def situations(draw: st.DrawFn) -> Situation:
     free = {
-        (name, groups): room(certain, certain + draw(st.integers(0, 5)))
+        (name, groups): make_room(certain, certain + draw(st.integers(0, 5)))
         for name in "abcd"
         for groups in (False, True)
         for certain in (draw(st.integers(0, 30)),)

@@ -25,7 +25,7 @@ WORDS = st.text("abc -:0", min_size=1, max_size=12).map(str.strip).filter(bool)
 FIGURES = st.recursive(WORDS, lambda inner: st.builds("{} ({})".format, WORDS, inner), max_leaves=3) | st.just("")
 
 
-def decided(waiting_for: str, waits: PlacementWaits | None) -> PlacementDecided:
+def placement_decided(waiting_for: str, waits: PlacementWaits | None) -> PlacementDecided:
     return PlacementDecided("shop", "web", Generation(1, 1), 1, (), 0, waiting_for, waits=waits)
 
 
@@ -42,7 +42,7 @@ OLDER = {
 
 @pytest.mark.parametrize(("text", "expected"), OLDER.items())
 def test_the_text_of_an_older_version_is_read(text: str, expected: PlacementWaits) -> None:
-    older = decided(text, None)
+    older = placement_decided(text, None)
     found = recorded_waits(older)
     assert (found.room, found.rollout, found.rollout_frozen) == (
         *(expected.room, expected.rollout, expected.rollout_frozen),
@@ -64,8 +64,8 @@ def test_a_text_of_an_older_version_says_the_same_as_codes(
     held = held and f"held: {held}"
     text = f"rollout 1 of 2 clusters: {'a is frozen by b: c' if frozen else f'waits for {cluster}'}" if cluster else ""
     rollout = RolloutWait(text, "" if frozen else cluster, frozen and text != "")
-    new = decided("; ".join(filter(None, (waits_text(room), held))), encode_waits(room, held, rollout))
-    older = decided("; ".join(filter(None, (waits_text(room), held, text))), None)
+    new = placement_decided("; ".join(filter(None, (waits_text(room), held))), encode_waits(room, held, rollout))
+    older = placement_decided("; ".join(filter(None, (waits_text(room), held, text))), None)
     assert full_waits_text(new) == full_waits_text(older)
     ours, theirs = recorded_waits(new), recorded_waits(older)
     assert (ours.room, ours.rollout, ours.rollout_frozen) == (theirs.room, theirs.rollout, theirs.rollout_frozen)
@@ -83,5 +83,5 @@ def test_other_figures_alone_are_no_other_wait() -> None:
 
 
 def test_a_record_keeps_them() -> None:
-    event = decided("room", PlacementWaits(True, "rollout 0 of 1 cluster: waits for a", "a", True, "0123"))
+    event = placement_decided("room", PlacementWaits(True, "rollout 0 of 1 cluster: waits for a", "a", True, "0123"))
     assert decode_event(PLACEMENTS.name, event_type(event), encode_bounded_event(event)) == event

@@ -22,12 +22,12 @@ SETTLED = 5
 BOUNDS = HistoryBounds(kept_max=5, gone_seconds=600, waiting_max=3)
 
 
-def decided(sequence: int, name: str = "web") -> DecisionRecorded:
+def decision_recorded(sequence: int, name: str = "web") -> DecisionRecorded:
     return DecisionRecorded("shop", name, Generation(1, sequence), sequence, "Apply", sequence, 0, (), (), "", "")
 
 
 @asynccontextmanager
-async def projecting() -> AsyncIterator[tuple[Projection, MemoryStore, Writer]]:
+async def running_projection() -> AsyncIterator[tuple[Projection, MemoryStore, Writer]]:
     bus, store = LocalBus(LocalBroker(), "fleet", "test"), MemoryStore()
     projection = Projection(bus, store, lambda: PlannerState(PlannerRules()), BOUNDS)
     async with bus.join_standby_group("planner", "a") as turn:
@@ -37,59 +37,59 @@ async def projecting() -> AsyncIterator[tuple[Projection, MemoryStore, Writer]]:
         await asyncio.wait({running})
 
 
-async def history(projection: Projection, name: str = "web") -> list[int]:
+async def recorded_replicas(projection: Projection, name: str = "web") -> list[int]:
     await asyncio.sleep(SETTLED)
-    return [event.replicas for event in await projection.history("shop", name, 9)]
+    return [event.replicas for event in await projection.decision_history("shop", name, 9)]
 
 
 async def test_what_was_read_is_not_added_when_it_is_told() -> None:
     """A commit may be read before who wrote it goes on."""
-    async with projecting() as (projection, _, writer):
-        await writer.write_events([decided(1), decided(2), decided(3)])
-        assert await history(projection) == [3, 2, 1]
-        projection.queue_decisions([decided(2), decided(3)])
-        await writer.write_events([decided(4)])
-        projection.queue_decisions([decided(4)])
-        assert await history(projection) == [4, 3, 2, 1]
+    async with running_projection() as (projection, _, writer):
+        await writer.write_events([decision_recorded(1), decision_recorded(2), decision_recorded(3)])
+        assert await recorded_replicas(projection) == [3, 2, 1]
+        projection.queue_decisions([decision_recorded(2), decision_recorded(3)])
+        await writer.write_events([decision_recorded(4)])
+        projection.queue_decisions([decision_recorded(4)])
+        assert await recorded_replicas(projection) == [4, 3, 2, 1]
 
 
 async def test_what_is_told_is_not_read_back() -> None:
     """It is in the store though no log has it, and the newest are kept."""
-    async with projecting() as (projection, _, _writer):
+    async with running_projection() as (projection, _, _writer):
         await asyncio.sleep(SETTLED)
         for sequence in range(1, 7):
-            projection.queue_decisions([decided(sequence)])
+            projection.queue_decisions([decision_recorded(sequence)])
             await asyncio.sleep(0.01)
-        assert await history(projection) == [6, 5, 4, 3, 2]
+        assert await recorded_replicas(projection) == [6, 5, 4, 3, 2]
 
 
 async def test_more_than_may_wait_is_read_from_the_log() -> None:
-    async with projecting() as (projection, _, writer):
+    async with running_projection() as (projection, _, writer):
         await asyncio.sleep(SETTLED)
-        events = [decided(sequence) for sequence in range(1, 6)]
+        events = [decision_recorded(sequence) for sequence in range(1, 6)]
         await writer.write_events(events)
         projection.queue_decisions(events[:1])
         projection.queue_decisions(events[1:])
-        assert await history(projection) == [5, 4, 3, 2, 1]
+        assert await recorded_replicas(projection) == [5, 4, 3, 2, 1]
 
 
 async def test_a_turn_reads_all_again() -> None:
     """Others wrote meanwhile, and this instance was told of none of it."""
-    async with projecting() as (projection, _, writer):
-        await writer.write_events([decided(1)])
-        assert await history(projection) == [1]
-        await writer.write_events([decided(2)])
-        assert await history(projection) == [1]
+    async with running_projection() as (projection, _, writer):
+        await writer.write_events([decision_recorded(1)])
+        assert await recorded_replicas(projection) == [1]
+        await writer.write_events([decision_recorded(2)])
+        assert await recorded_replicas(projection) == [1]
         projection.begin_turn()
-        assert await history(projection) == [2, 1]
+        assert await recorded_replicas(projection) == [2, 1]
 
 
 async def test_a_store_that_is_back_has_what_it_missed() -> None:
-    async with projecting() as (projection, store, writer):
+    async with running_projection() as (projection, store, writer):
         await asyncio.sleep(SETTLED)
         store.available = False
-        await writer.write_events([decided(1)])
-        projection.queue_decisions([decided(1)])
+        await writer.write_events([decision_recorded(1)])
+        projection.queue_decisions([decision_recorded(1)])
         await asyncio.sleep(2)
         store.available = True
-        assert await history(projection) == [1]
+        assert await recorded_replicas(projection) == [1]

@@ -9,15 +9,15 @@ from planner.core.manifests.request import read_manifests
 from spillway.api import RequestError
 from spillway.model import ClusterSelector, ClusterWeight, GroupSpread, Strategy
 
-from .builders import Fleet, deployment, node, texts
-from .test_decisions import apply, placed
+from .builders import Fleet, deployment, manifest_texts, node_row
+from .test_decisions import apply_manifests, placed_by_cluster
 
 WEB = deployment(6)
 NOT_READY = "cluster.karmada.io/not-ready"
 SELECTS = [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}]
 
 
-def propagation(placement: Any = None, selectors: Any = SELECTS, **spec: Any) -> dict[str, Any]:
+def propagation_policy(placement: Any = None, selectors: Any = SELECTS, **spec: Any) -> dict[str, Any]:
     return {
         "apiVersion": "policy.karmada.io/v1alpha1",
         "kind": "PropagationPolicy",
@@ -26,7 +26,7 @@ def propagation(placement: Any = None, selectors: Any = SELECTS, **spec: Any) ->
     }
 
 
-def divided(preference: str, **weights: Any) -> dict[str, Any]:
+def divided_scheduling(preference: str, **weights: Any) -> dict[str, Any]:
     return {
         "replicaScheduling": {
             "replicaSchedulingType": "Divided",
@@ -39,18 +39,18 @@ def divided(preference: str, **weights: Any) -> dict[str, Any]:
 NAMED = {"targetCluster": {"clusterNames": ["a"]}, "weight": 2}
 STRATEGIES = {
     "no scheduling": ({}, Strategy("Duplicated")),
-    "aggregated": (divided("Aggregated"), Strategy("KarmadaAggregated")),
+    "aggregated": (divided_scheduling("Aggregated"), Strategy("KarmadaAggregated")),
     "by available replicas": (
-        divided("Weighted", dynamicWeight="AvailableReplicas"),
+        divided_scheduling("Weighted", dynamicWeight="AvailableReplicas"),
         Strategy("KarmadaDynamicWeight"),
     ),
-    "weighted without weights": (divided("Weighted"), Strategy("KarmadaStaticWeight")),
+    "weighted without weights": (divided_scheduling("Weighted"), Strategy("KarmadaStaticWeight")),
     "static weights": (
-        divided("Weighted", staticWeightList=[NAMED]),
+        divided_scheduling("Weighted", staticWeightList=[NAMED]),
         Strategy("KarmadaStaticWeight", (ClusterWeight(ClusterSelector(names=("a",)), 2),)),
     ),
     "spread": (
-        divided("Aggregated")
+        divided_scheduling("Aggregated")
         | {"spreadConstraints": [{"spreadByField": "region", "minGroups": 2, "maxGroups": 3}, {"maxGroups": 4}]},
         Strategy("KarmadaAggregated", spread=(GroupSpread("region", 2, 3), GroupSpread("cluster", 1, 4))),
     ),
@@ -64,9 +64,14 @@ AFFINITIES = [{"affinityName": "one", "clusterNames": ["a"]}, {"affinityName": "
     ("placement", "text"),
     [
         ({"clusterAffinity": {"clusterNames": ["own-9"]}}, "clusterAffinity.clusterNames: 'own-9': expected a cluster"),
-        (divided("Aggregated") | {"clusterAffinities": AFFINITIES}, "clusterAffinities[1].clusterNames: 'own-9'"),
         (
-            divided("Weighted", staticWeightList=[NAMED, NAMED | {"targetCluster": {"clusterNames": ["own-9"]}}]),
+            divided_scheduling("Aggregated") | {"clusterAffinities": AFFINITIES},
+            "clusterAffinities[1].clusterNames: 'own-9'",
+        ),
+        (
+            divided_scheduling(
+                "Weighted", staticWeightList=[NAMED, NAMED | {"targetCluster": {"clusterNames": ["own-9"]}}]
+            ),
             "replicaScheduling.weightPreference.staticWeightList[1].targetCluster.clusterNames: 'own-9'",
         ),
         ({"clusterAffinity": {"labelSelector": {"matchLabels": {"no": "one"}}}}, "clusterAffinities: no cluster of"),
@@ -75,13 +80,13 @@ AFFINITIES = [{"affinityName": "one", "clusterNames": ["a"]}, {"affinityName": "
 )
 def test_a_cluster_that_is_not_there_is_said_by_the_fields_that_people_wrote(placement: Any, text: str) -> None:
     with pytest.raises(RequestError) as refused:
-        apply(Fleet(a=[node("n")]), WEB, propagation(placement))
+        apply_manifests(Fleet(a=[node_row("n")]), WEB, propagation_policy(placement))
     assert refused.value.text.startswith(f"PropagationPolicy.spec.placement.{text}")
 
 
 @pytest.mark.parametrize(("placement", "expected"), STRATEGIES.values(), ids=STRATEGIES)
 def test_scheduling_is_a_strategy(placement: dict[str, Any], expected: Strategy) -> None:
-    found = read_propagation_policy(propagation(placement), WEB)
+    found = read_propagation_policy(propagation_policy(placement), WEB)
     assert (found.policy.strategy, found.warnings) == (expected, ())
 
 
@@ -91,18 +96,20 @@ def test_affinities_are_tiers() -> None:
         "exclude": ["b"],
         "fieldSelector": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["north"]}]},
     }
-    (tier,) = read_propagation_policy(propagation({"clusterAffinity": affinity}), WEB).policy.tiers
+    (tier,) = read_propagation_policy(propagation_policy({"clusterAffinity": affinity}), WEB).policy.tiers
     assert tier.clusters == ClusterSelector(names=("a", "b"), excluded=("b",), regions=("north",))
 
 
 def test_several_affinities_are_alternatives_and_overflow_is_not() -> None:
     near, far = {"affinityName": "near", "clusterNames": ["a"]}, {"affinityName": "far", "clusterNames": ["b"]}
     policy = read_propagation_policy(
-        propagation(divided("Aggregated") | {"clusterAffinities": [near, far]}), WEB
+        propagation_policy(divided_scheduling("Aggregated") | {"clusterAffinities": [near, far]}), WEB
     ).policy
     assert policy.strategy == Strategy("KarmadaAggregated", alternatives=True)
     overflow = [near | {"overflowAffinities": [far]}]
-    policy = read_propagation_policy(propagation(divided("Aggregated") | {"clusterAffinities": overflow}), WEB).policy
+    policy = read_propagation_policy(
+        propagation_policy(divided_scheduling("Aggregated") | {"clusterAffinities": overflow}), WEB
+    ).policy
     assert policy.strategy == Strategy("KarmadaAggregated")
     assert [tier.name for tier in policy.tiers] == ["near", "far"]
 
@@ -121,7 +128,7 @@ def test_a_tolerated_loss_is_borne_as_long(given: list[int | None], expected: in
         | ({} if seconds is None else {"tolerationSeconds": seconds})
         for seconds in given
     ]
-    found = read_propagation_policy(propagation({"clusterTolerations": tolerations}), WEB)
+    found = read_propagation_policy(propagation_policy({"clusterTolerations": tolerations}), WEB)
     assert (found.policy.on_cluster_loss_seconds, len(found.warnings)) == (expected, warnings)
 
 
@@ -129,10 +136,10 @@ def test_what_has_no_effect_is_named() -> None:
     weight = {"weight": 1, "targetCluster": {"clusterNames": ["a"]}}
     placement = {
         "clusterTolerations": [{"key": "gpu"}, {"key": NOT_READY, "operator": "Equal", "value": "x"}],
-    } | divided("Weighted", dynamicWeight="AvailableReplicas", staticWeightList=[weight])
+    } | divided_scheduling("Weighted", dynamicWeight="AvailableReplicas", staticWeightList=[weight])
     selectors = [*SELECTS, {"apiVersion": "v1", "kind": "Secret", "name": "s"}]
     spec = {"priority": 3, "failover": {"application": {}}, "suspension": {"dispatching": False}, "other": 1}
-    found = read_propagation_policy(propagation(placement, selectors, **spec), WEB)
+    found = read_propagation_policy(propagation_policy(placement, selectors, **spec), WEB)
     fields = [text.split(" has no effect: ")[0].removeprefix("PropagationPolicy.spec.") for text in found.warnings]
     assert fields == [
         "resourceSelectors[1]",
@@ -148,21 +155,21 @@ def test_what_has_no_effect_is_named() -> None:
 
 @pytest.mark.parametrize("preference", ["Aggregated", "Duplicated"])
 def test_weights_that_nothing_looks_at_are_named(preference: str) -> None:
-    placement = divided("Aggregated", staticWeightList=[NAMED])
+    placement = divided_scheduling("Aggregated", staticWeightList=[NAMED])
     if preference == "Duplicated":
         placement["replicaScheduling"]["replicaSchedulingType"] = "Duplicated"
-    (warning,) = read_propagation_policy(propagation(placement), WEB).warnings
+    (warning,) = read_propagation_policy(propagation_policy(placement), WEB).warnings
     assert "weightPreference.staticWeightList has no effect: only Divided by Weighted looks at it" in warning
 
 
 def test_a_toleration_of_everything_is_one_of_a_loss() -> None:
     found = read_propagation_policy(
-        propagation({"clusterTolerations": [{"operator": "Exists", "tolerationSeconds": 90}]}), WEB
+        propagation_policy({"clusterTolerations": [{"operator": "Exists", "tolerationSeconds": 90}]}), WEB
     )
     assert (found.policy.on_cluster_loss_seconds, found.warnings) == (90, ())
 
 
-def field_selector(key: str, operator: str) -> dict[str, Any]:
+def affinity_by_field(key: str, operator: str) -> dict[str, Any]:
     return {
         "clusterAffinity": {"fieldSelector": {"matchExpressions": [{"key": key, "operator": operator, "values": []}]}}
     }
@@ -170,99 +177,115 @@ def field_selector(key: str, operator: str) -> dict[str, Any]:
 
 REFUSED = {
     "another workload's": (
-        propagation(selectors=[SELECTS[0] | {"name": "db"}]),
+        propagation_policy(selectors=[SELECTS[0] | {"name": "db"}]),
         "PropagationPolicy.spec.resourceSelectors: ",
     ),
-    "no selectors": (propagation(selectors=None), "PropagationPolicy.spec.resourceSelectors: None: expected a list"),
-    "another version": (propagation() | {"apiVersion": "v1"}, "PropagationPolicy.apiVersion: 'v1': expected policy."),
+    "no selectors": (
+        propagation_policy(selectors=None),
+        "PropagationPolicy.spec.resourceSelectors: None: expected a list",
+    ),
+    "another version": (
+        propagation_policy() | {"apiVersion": "v1"},
+        "PropagationPolicy.apiVersion: 'v1': expected policy.",
+    ),
     "providers": (
-        propagation(field_selector("provider", "In")),
+        propagation_policy(affinity_by_field("provider", "In")),
         "matchExpressions[0].key: 'provider': expected",
     ),
-    "not in a region": (propagation(field_selector("region", "NotIn")), "matchExpressions[0].operator: 'NotIn'"),
+    "not in a region": (
+        propagation_policy(affinity_by_field("region", "NotIn")),
+        "matchExpressions[0].operator: 'NotIn'",
+    ),
     "an affinity of a kind not known": (
-        propagation({"clusterAffinity": {"nodes": []}}),
+        propagation_policy({"clusterAffinity": {"nodes": []}}),
         "PropagationPolicy.spec.placement.clusterAffinity.nodes: []: expected one of clusterNames",
     ),
     "spread over zones": (
-        propagation({"spreadConstraints": [{"spreadByField": "zone"}]}),
+        propagation_policy({"spreadConstraints": [{"spreadByField": "zone"}]}),
         "PropagationPolicy.spec.placement.spreadConstraints[0].spreadByField: 'zone': expected cluster or region",
     ),
     "fewer groups at the most than at the least": (
-        propagation({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 3, "maxGroups": 2}]}),
+        propagation_policy({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 3, "maxGroups": 2}]}),
         "PropagationPolicy.spec.placement.spreadConstraints[0].maxGroups: 2: expected at least min, 3",
     ),
     "a bound of groups by a name that is none": (
-        propagation({"spreadConstraints": [{"spreadByField": "cluster", "maxGroup": 1}]}),
+        propagation_policy({"spreadConstraints": [{"spreadByField": "cluster", "maxGroup": 1}]}),
         "PropagationPolicy.spec.placement.spreadConstraints[0].maxGroup: 1: expected one of",
     ),
     "weights by a name that is none": (
-        propagation(divided("Weighted", staticWeights=[NAMED])),
+        propagation_policy(divided_scheduling("Weighted", staticWeights=[NAMED])),
         "PropagationPolicy.spec.placement.replicaScheduling.weightPreference.staticWeights: ",
     ),
     "a weight of 0": (
-        propagation(divided("Weighted", staticWeightList=[NAMED | {"weight": 0}])),
+        propagation_policy(divided_scheduling("Weighted", staticWeightList=[NAMED | {"weight": 0}])),
         "PropagationPolicy.spec.placement.replicaScheduling.weightPreference.staticWeightList[0].weight: 0: expected",
     ),
     "a weight that is no number": (
-        propagation(divided("Weighted", staticWeightList=[NAMED | {"weight": "2"}])),
+        propagation_policy(divided_scheduling("Weighted", staticWeightList=[NAMED | {"weight": "2"}])),
         "PropagationPolicy.spec.placement.replicaScheduling.weightPreference.staticWeightList[0].weight: Expected",
     ),
     "clusters that are no list": (
-        propagation({"clusterAffinity": {"clusterNames": "a"}}),
+        propagation_policy({"clusterAffinity": {"clusterNames": "a"}}),
         "PropagationPolicy.spec.placement.clusterAffinity.clusterNames: Expected `array`, got `str`",
     ),
     "a label selector by a comparison": (
-        propagation(
+        propagation_policy(
             {"clusterAffinity": {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Gt", "values": []}]}}}
         ),
         "PropagationPolicy.spec.placement.clusterAffinity.labelSelector.matchExpressions.operator: 'Gt': expected",
     ),
     "an affinity without a name": (
-        propagation(divided("Aggregated") | {"clusterAffinities": [{"clusterNames": ["a"]}]}),
+        propagation_policy(divided_scheduling("Aggregated") | {"clusterAffinities": [{"clusterNames": ["a"]}]}),
         "PropagationPolicy.spec.placement.clusterAffinities[0].affinityName: '': expected a name",
     ),
     "several affinities of copies": (
-        propagation({"clusterAffinities": [{"affinityName": name, "clusterNames": [name]} for name in "ab"]}),
+        propagation_policy({"clusterAffinities": [{"affinityName": name, "clusterNames": [name]} for name in "ab"]}),
         "PropagationPolicy.spec.placement.clusterAffinities: ['a', 'b']: expected one: ",
     ),
     "an overflow of the one affinity": (
-        propagation({"clusterAffinity": {"clusterNames": ["a"], "overflowAffinities": [{"clusterNames": ["b"]}]}}),
+        propagation_policy(
+            {"clusterAffinity": {"clusterNames": ["a"], "overflowAffinities": [{"clusterNames": ["b"]}]}}
+        ),
         "PropagationPolicy.spec.placement.clusterAffinity.overflowAffinities: ",
     ),
     "seconds as text": (
-        propagation({"clusterTolerations": [{"key": NOT_READY, "operator": "Exists", "tolerationSeconds": "300"}]}),
+        propagation_policy(
+            {"clusterTolerations": [{"key": NOT_READY, "operator": "Exists", "tolerationSeconds": "300"}]}
+        ),
         "PropagationPolicy.spec.placement.clusterTolerations[0].tolerationSeconds: '300': expected a whole number",
     ),
     "apart from others": (
-        propagation({"workloadAffinity": {"antiAffinity": {"groupByLabelKey": "app"}}}),
+        propagation_policy({"workloadAffinity": {"antiAffinity": {"groupByLabelKey": "app"}}}),
         "PropagationPolicy.spec.placement.workloadAffinity: ",
     ),
     "what is not to run yet": (
-        propagation(suspension={"dispatching": True}),
+        propagation_policy(suspension={"dispatching": True}),
         "PropagationPolicy.spec.suspension.dispatching: True: expected nothing",
     ),
     "another namespace's": (
-        propagation() | {"metadata": {"name": "p", "namespace": "team-b"}},
+        propagation_policy() | {"metadata": {"name": "p", "namespace": "team-b"}},
         "PropagationPolicy.metadata.namespace: 'team-b': expected default, that of the workload",
     ),
     "a selector by a field that is none": (
-        propagation(selectors=[SELECTS[0] | {"labelSelectors": {}}]),
+        propagation_policy(selectors=[SELECTS[0] | {"labelSelectors": {}}]),
         "PropagationPolicy.spec.resourceSelectors[0].labelSelectors: {}: expected one of apiVersion,",
     ),
     "a placement beside spec": (
-        propagation() | {"placement": {"clusterAffinity": {"clusterNames": ["a"]}}},
+        propagation_policy() | {"placement": {"clusterAffinity": {"clusterNames": ["a"]}}},
         "PropagationPolicy.placement: {'clusterAffinity': {'clusterNames': ['a']}}: expected one of apiVersion,",
     ),
     "a field without values": (
-        propagation(
+        propagation_policy(
             {"clusterAffinity": {"fieldSelector": {"matchExpressions": [{"key": "region", "operator": "In"}]}}}
         ),
         "clusterAffinity.fieldSelector.matchExpressions[0].values: None: expected at least one value",
     ),
-    "spread by label": (propagation({"spreadConstraints": [{"spreadByLabel": "rack"}]}), "spreadByLabel: 'rack'"),
+    "spread by label": (
+        propagation_policy({"spreadConstraints": [{"spreadByLabel": "rack"}]}),
+        "spreadByLabel: 'rack'",
+    ),
     "an unknown type": (
-        propagation({"replicaScheduling": {"replicaSchedulingType": "Some"}}),
+        propagation_policy({"replicaScheduling": {"replicaSchedulingType": "Some"}}),
         "replicaSchedulingType: 'Some': expected Duplicated or Divided",
     ),
 }
@@ -271,15 +294,19 @@ REFUSED = {
 @pytest.mark.parametrize(("manifest", "text"), REFUSED.values(), ids=REFUSED)
 def test_what_would_run_elsewhere_is_refused(manifest: dict[str, Any], text: str) -> None:
     with pytest.raises(RequestError) as caught:
-        read_manifests(texts(WEB, manifest))
+        read_manifests(manifest_texts(WEB, manifest))
     assert caught.value.code == "INVALID_ARGUMENT"
     assert text in caught.value.text
 
 
 def test_applied_with_a_workload_it_places_it_and_the_answer_names_the_rest() -> None:
-    fleet = Fleet(own_1=[node("a1"), node("a2")], own_2=[node("b1")])
-    reply = apply(fleet, WEB, propagation(divided("Weighted", dynamicWeight="AvailableReplicas"), propagateDeps=True))
-    assert placed(reply) == {"own-1": 4, "own-2": 2}
+    fleet = Fleet(own_1=[node_row("a1"), node_row("a2")], own_2=[node_row("b1")])
+    reply = apply_manifests(
+        fleet,
+        WEB,
+        propagation_policy(divided_scheduling("Weighted", dynamicWeight="AvailableReplicas"), propagateDeps=True),
+    )
+    assert placed_by_cluster(reply) == {"own-1": 4, "own-2": 2}
     assert reply.warnings == (
         "PropagationPolicy.spec.propagateDeps has no effect: what goes with a workload is applied with it",
     )
@@ -287,4 +314,4 @@ def test_applied_with_a_workload_it_places_it_and_the_answer_names_the_rest() ->
 
 def test_what_stands_beside_a_workloads_spec_is_refused_too() -> None:
     with pytest.raises(RequestError, match=r"Deployment\.replicas: unknown field"):
-        read_manifests(texts(WEB | {"replicas": 3}))
+        read_manifests(manifest_texts(WEB | {"replicas": 3}))

@@ -15,14 +15,14 @@ from spillway.kubernetes.manifest_text import read_manifest_once
 from spillway.model import SPLIT_PACK, ClusterLimit
 from spillway.yaml_text import ValueBudget
 
-from .builders import container, deployment, policy, statefulset, template, texts
+from .builders import container_spec, deployment, manifest_texts, placement_policy, pod_template, statefulset
 
 SPEC = "Deployment.spec.template.spec"
 CONTAINER = f"{SPEC}.containers[0]"
 REPLICAS = "expected an integer, 0 to 100000"
 
 
-def without(manifest: dict[str, Any], *path: str) -> dict[str, Any]:
+def manifest_without(manifest: dict[str, Any], *path: str) -> dict[str, Any]:
     inner = manifest
     for key in path[:-1]:
         inner = inner[key]
@@ -30,21 +30,23 @@ def without(manifest: dict[str, Any], *path: str) -> dict[str, Any]:
     return manifest
 
 
-def named(name: Any, **metadata: Any) -> dict[str, Any]:
+def deployment_with_name(name: Any, **metadata: Any) -> dict[str, Any]:
     return deployment() | {"metadata": {"name": name} | metadata}
 
 
-def requests(**amounts: Any) -> dict[str, Any]:
-    return deployment(pod=template({"name": "main", "image": "i", "resources": {"requests": amounts}}))
+def deployment_with_requests(**amounts: Any) -> dict[str, Any]:
+    return deployment(pod=pod_template({"name": "main", "image": "i", "resources": {"requests": amounts}}))
 
 
-def affinity(operator: str, *values: str, kind: str = "matchExpressions", key: str = "zone") -> dict[str, Any]:
+def deployment_with_affinity(
+    operator: str, *values: str, kind: str = "matchExpressions", key: str = "zone"
+) -> dict[str, Any]:
     term = {kind: [{"key": key, "operator": operator, "values": list(values)}]}
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
-    return deployment(pod=template(affinity={"nodeAffinity": required}))
+    return deployment(pod=pod_template(affinity={"nodeAffinity": required}))
 
 
-def surge(value: Any) -> dict[str, Any]:
+def deployment_with_surge(value: Any) -> dict[str, Any]:
     return deployment(strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": value}})
 
 
@@ -54,9 +56,12 @@ def config_map(name: str = "c", **metadata: Any) -> dict[str, Any]:
 
 BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     "nothing": ((), "manifests: []: expected one of Deployment, StatefulSet, Job"),
-    "no workload": ((policy(),), "manifests: 'none': expected exactly one of Deployment, StatefulSet, Job"),
+    "no workload": ((placement_policy(),), "manifests: 'none': expected exactly one of Deployment, StatefulSet, Job"),
     "two workloads": ((deployment(), deployment()), "manifests: 'Deployment, Deployment': expected exactly one"),
-    "two policies": ((deployment(), policy(), policy()), "manifests: '2 PlacementPolicy': expected at most one"),
+    "two policies": (
+        (deployment(), placement_policy(), placement_policy()),
+        "manifests: '2 PlacementPolicy': expected at most one",
+    ),
     "65 objects": (tuple(config_map() for _ in range(65)), "manifests: 65: expected at most 64 objects"),
     "DaemonSet": ((deployment() | {"kind": "DaemonSet"},), "kind: 'DaemonSet': expected Deployment, StatefulSet, Job"),
     "unknown kind": (
@@ -67,41 +72,44 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         (deployment() | {"kind": ["Deployment"]},),
         "manifests[0].kind: ['Deployment']: expected",
     ),
-    "no kind": ((without(deployment(), "kind"),), "manifests[0].kind: None: expected"),
+    "no kind": ((manifest_without(deployment(), "kind"),), "manifests[0].kind: None: expected"),
     "wrong apiVersion": (
         (deployment() | {"apiVersion": "apps/v1beta1"},),
         "Deployment.apiVersion: 'apps/v1beta1': expected apps/v1",
     ),
-    "no metadata": ((without(deployment(), "metadata"),), "Deployment.metadata: None: expected an object"),
-    "no name": ((named(None),), "Deployment.metadata.name: None: expected lower-case"),
-    "upper-case name": ((named("Web"),), "Deployment.metadata.name: 'Web': expected lower-case"),
-    "name that climbs": ((named("../web"),), "Deployment.metadata.name: '../web': expected"),
-    "name with a line end": ((named("web\n"),), "Deployment.metadata.name: 'web\\n': expected"),
-    "name of 254": ((named("a" * 254),), "expected lower-case letters, digits and '-', at most 253"),
-    "bad namespace": ((named("web", namespace="a.b"),), "Deployment.metadata.namespace: 'a.b': expected"),
-    "no spec": ((without(deployment(), "spec"),), "Deployment.spec: None: expected an object"),
+    "no metadata": ((manifest_without(deployment(), "metadata"),), "Deployment.metadata: None: expected an object"),
+    "no name": ((deployment_with_name(None),), "Deployment.metadata.name: None: expected lower-case"),
+    "upper-case name": ((deployment_with_name("Web"),), "Deployment.metadata.name: 'Web': expected lower-case"),
+    "name that climbs": ((deployment_with_name("../web"),), "Deployment.metadata.name: '../web': expected"),
+    "name with a line end": ((deployment_with_name("web\n"),), "Deployment.metadata.name: 'web\\n': expected"),
+    "name of 254": ((deployment_with_name("a" * 254),), "expected lower-case letters, digits and '-', at most 253"),
+    "bad namespace": (
+        (deployment_with_name("web", namespace="a.b"),),
+        "Deployment.metadata.namespace: 'a.b': expected",
+    ),
+    "no spec": ((manifest_without(deployment(), "spec"),), "Deployment.spec: None: expected an object"),
     "unknown field in the spec": (
         (deployment(replica=3),),
         "Deployment.spec.replica: unknown field; did you mean repl",
     ),
     "unknown field in the pod": (
-        (deployment(pod=template(nodeSelectors={})),),
+        (deployment(pod=pod_template(nodeSelectors={})),),
         f"{SPEC}.nodeSelectors: unknown field; did you mean nodeSelector?",
     ),
     "unknown field in a container": (
-        (deployment(pod=template(container(ressources={}))),),
+        (deployment(pod=pod_template(container_spec(ressources={}))),),
         f"{CONTAINER}.ressources: unknown field; did you mean resources?",
     ),
     "unknown field in an init container": (
-        (deployment(pod=template(initContainers=[container("i", img="x")])),),
+        (deployment(pod=pod_template(initContainers=[container_spec("i", img="x")])),),
         f"{SPEC}.initContainers[0].img: unknown field",
     ),
     "unknown field in resources": (
-        (deployment(pod=template({"name": "m", "image": "i", "resources": {"request": {"cpu": "1"}}})),),
+        (deployment(pod=pod_template({"name": "m", "image": "i", "resources": {"request": {"cpu": "1"}}})),),
         f"{CONTAINER}.resources.request: unknown field; did you mean requests?",
     ),
     "unknown field in the template": (
-        (deployment(pod=template() | {"status": {}}),),
+        (deployment(pod=pod_template() | {"status": {}}),),
         "Deployment.spec.template.status: unknown field",
     ),
     "unknown field in the strategy": (
@@ -109,19 +117,19 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         "Deployment.spec.strategy.rolling: unknown field; did you mean rollingUpdate?",
     ),
     "unknown field in the affinity": (
-        (deployment(pod=template(affinity={"nodeAfinity": {}})),),
+        (deployment(pod=pod_template(affinity={"nodeAfinity": {}})),),
         f"{SPEC}.affinity: Object contains unknown field `nodeAfinity`",
     ),
     "no template": (
-        (without(deployment(), "spec", "template"),),
+        (manifest_without(deployment(), "spec", "template"),),
         "Deployment.spec.template: None: expected a pod temp",
     ),
     "template metadata that is a list": (
-        (deployment(pod=template() | {"metadata": ["app"]}, selector={"matchExpressions": [{"key": "app"}]}),),
+        (deployment(pod=pod_template() | {"metadata": ["app"]}, selector={"matchExpressions": [{"key": "app"}]}),),
         "Deployment.spec.template.metadata: ['app']: expected an object",
     ),
     "a label that is a number": (
-        (deployment(pod=template(labels={"app": 1}), selector={"matchLabels": {"app": 1}}),),  # type: ignore[dict-item]
+        (deployment(pod=pod_template(labels={"app": 1}), selector={"matchLabels": {"app": 1}}),),  # type: ignore[dict-item]
         "Expected `str`, got `int`",
     ),
     "no containers": (
@@ -129,44 +137,62 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         f"{SPEC}.containers: []",
     ),
     "containers that are no list": (
-        (deployment(pod=template(containers={"a": 1})),),
+        (deployment(pod=pod_template(containers={"a": 1})),),
         f"{SPEC}.containers: {{'a': 1}}:",
     ),
-    "a container that is a text": ((deployment(pod=template(containers=["x"])),), f"{CONTAINER}: 'x': expected an obj"),
-    "no image": ((deployment(pod=template({"name": "m"})),), f"{CONTAINER}.image: None: expected a text"),
+    "a container that is a text": (
+        (deployment(pod=pod_template(containers=["x"])),),
+        f"{CONTAINER}: 'x': expected an obj",
+    ),
+    "no image": ((deployment(pod=pod_template({"name": "m"})),), f"{CONTAINER}.image: None: expected a text"),
     "replicas -1": ((deployment(-1),), f"Deployment.spec.replicas: -1: {REPLICAS}"),
     "replicas 10^9": ((deployment(10**9),), f"Deployment.spec.replicas: 1000000000: {REPLICAS}"),
     "replicas as text": ((deployment("3"),), f"Deployment.spec.replicas: '3': {REPLICAS}"),
     "replicas true": ((deployment(True),), f"Deployment.spec.replicas: True: {REPLICAS}"),
     "replicas 1.5": ((deployment(1.5),), f"Deployment.spec.replicas: 1.5: {REPLICAS}"),
     "replicas NaN": ((deployment(float("nan")),), f"Deployment.spec.replicas: nan: {REPLICAS}"),
-    "negative cpu": ((requests(cpu="-1"),), f"{CONTAINER}.resources.requests.cpu: '-1': expected 0 or more"),
-    "negative memory": ((requests(memory=-5),), f"{CONTAINER}.resources.requests.memory: -5: expected 0 or more"),
-    "absurd quantity": ((requests(cpu="1e99"),), f"{CONTAINER}.resources.requests.cpu: quantity '1e99'"),
+    "negative cpu": (
+        (deployment_with_requests(cpu="-1"),),
+        f"{CONTAINER}.resources.requests.cpu: '-1': expected 0 or more",
+    ),
+    "negative memory": (
+        (deployment_with_requests(memory=-5),),
+        f"{CONTAINER}.resources.requests.memory: -5: expected 0 or more",
+    ),
+    "absurd quantity": (
+        (deployment_with_requests(cpu="1e99"),),
+        f"{CONTAINER}.resources.requests.cpu: quantity '1e99'",
+    ),
     "a quantity that is none": (
-        (requests(cpu="one"),),
+        (deployment_with_requests(cpu="one"),),
         f"{CONTAINER}.resources.requests.cpu: quantity 'one': expected",
     ),
-    "NaN quantity": ((requests(cpu=float("nan")),), f"{CONTAINER}.resources.requests.cpu: quantity 'nan': expected"),
-    "infinite quantity": ((requests(cpu=float("inf")),), f"{CONTAINER}.resources.requests.cpu: quantity 'inf'"),
+    "NaN quantity": (
+        (deployment_with_requests(cpu=float("nan")),),
+        f"{CONTAINER}.resources.requests.cpu: quantity 'nan': expected",
+    ),
+    "infinite quantity": (
+        (deployment_with_requests(cpu=float("inf")),),
+        f"{CONTAINER}.resources.requests.cpu: quantity 'inf'",
+    ),
     "quantity true": (
-        (requests(cpu=True),),
+        (deployment_with_requests(cpu=True),),
         f"{CONTAINER}.resources.requests.cpu: Expected `int | float | str`, got `bool`",
     ),
     "quantities whose sum is absurd": (
-        (deployment(pod=template(container("a", "9e15"), container("b", "9e15"))),),
+        (deployment(pod=pod_template(container_spec("a", "9e15"), container_spec("b", "9e15"))),),
         f"{SPEC}: quantity 'cpu'",
     ),
     "negative limit": (
-        (deployment(pod=template({"name": "m", "image": "i", "resources": {"limits": {"cpu": "-2"}}})),),
+        (deployment(pod=pod_template({"name": "m", "image": "i", "resources": {"limits": {"cpu": "-2"}}})),),
         f"{CONTAINER}.resources.limits.cpu: '-2': expected 0 or more",
     ),
     "negative overhead": (
-        (deployment(pod=template(overhead={"cpu": "-4"})),),
+        (deployment(pod=pod_template(overhead={"cpu": "-4"})),),
         f"{SPEC}.overhead.cpu: '-4': expected 0 or more",
     ),
     "negative request of the pod": (
-        (deployment(pod=template(resources={"requests": {"cpu": "-4"}})),),
+        (deployment(pod=pod_template(resources={"requests": {"cpu": "-4"}})),),
         f"{SPEC}.resources.requests.cpu: '-4': expected 0 or more",
     ),
     "selector does not match": (
@@ -196,26 +222,29 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         "expected labels of the template",
     ),
     "affinity operator": (
-        (affinity("Within", "a"),),
+        (deployment_with_affinity("Within", "a"),),
         ".matchExpressions.operator: 'Within': expected one of In, NotIn",
     ),
-    "Gt of a word": ((affinity("Gt", "many"),), ".matchExpressions.values: ('many',): expected one integer"),
+    "Gt of a word": (
+        (deployment_with_affinity("Gt", "many"),),
+        ".matchExpressions.values: ('many',): expected one integer",
+    ),
     "a field that no node has": (
-        (affinity("In", "a", kind="matchFields", key="spec.x"),),
+        (deployment_with_affinity("In", "a", kind="matchFields", key="spec.x"),),
         "matchFields.key: 'spec.x': expected metadata.name",
     ),
     "toleration operator": (
-        (deployment(pod=template(tolerations=[{"key": "a", "operator": "Like"}])),),
+        (deployment(pod=pod_template(tolerations=[{"key": "a", "operator": "Like"}])),),
         f"{SPEC}.tolerations.operator: 'Like': expected Equal or Exists",
     ),
     "toleration effect": (
-        (deployment(pod=template(tolerations=[{"operator": "Exists", "effect": "Never"}])),),
+        (deployment(pod=pod_template(tolerations=[{"operator": "Exists", "effect": "Never"}])),),
         f"{SPEC}.tolerations.effect: 'Never'",
     ),
     "maxSkew 0": (
         (
             deployment(
-                pod=template(
+                pod=pod_template(
                     topologySpreadConstraints=[
                         {"maxSkew": 0, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
                     ]
@@ -224,10 +253,16 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         ),
         f"{SPEC}.topologySpreadConstraints.maxSkew: 0: expected 1 to 2147483647",
     ),
-    "negative maxSurge": ((surge(-1),), "rollingUpdate.maxSurge: -1: expected 0 or more pods, or a percentage"),
-    "maxSurge as a word": ((surge("some"),), "rollingUpdate.maxSurge: 'some': expected 0 or more pods"),
-    "negative percentage": ((surge("-5%"),), "rollingUpdate.maxSurge: '-5%': expected 0 or more pods"),
-    "maxSurge 0.5": ((surge(0.5),), "Deployment.spec.strategy.rollingUpdate.maxSurge: Expected `int | str`"),
+    "negative maxSurge": (
+        (deployment_with_surge(-1),),
+        "rollingUpdate.maxSurge: -1: expected 0 or more pods, or a percentage",
+    ),
+    "maxSurge as a word": ((deployment_with_surge("some"),), "rollingUpdate.maxSurge: 'some': expected 0 or more pods"),
+    "negative percentage": ((deployment_with_surge("-5%"),), "rollingUpdate.maxSurge: '-5%': expected 0 or more pods"),
+    "maxSurge 0.5": (
+        (deployment_with_surge(0.5),),
+        "Deployment.spec.strategy.rollingUpdate.maxSurge: Expected `int | str`",
+    ),
     "unknown strategy": ((deployment(strategy={"type": "BlueGreen"}),), "Deployment.spec.strategy.type: 'BlueGreen'"),
     "strategy as a text": (
         (deployment(strategy="Recreate"),),
@@ -238,21 +273,24 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         "manifests: cannot be written as JSON",
     ),
     "unknown field in a policy": (
-        (deployment(), policy(tier=[])),
+        (deployment(), placement_policy(tier=[])),
         "PlacementPolicy.spec: Object contains unknown field `tier`",
     ),
     "unknown field in a tier": (
-        (deployment(), policy(tiers=[{"name": "a", "cluster": {}}])),
+        (deployment(), placement_policy(tiers=[{"name": "a", "cluster": {}}])),
         "PlacementPolicy.spec.tiers[0]: Object contains unknown field `cluster`",
     ),
     "unknown field in a policy's selector": (
-        (deployment(), policy(tiers=[{"name": "a", "clusters": {"labelSelector": {"matchLabel": {"a": "b"}}}}])),
+        (
+            deployment(),
+            placement_policy(tiers=[{"name": "a", "clusters": {"labelSelector": {"matchLabel": {"a": "b"}}}}]),
+        ),
         "PlacementPolicy.spec.tiers[0].clusters.labelSelector: Object contains unknown field `matchLabel`",
     ),
     "policy selector operator": (
         (
             deployment(),
-            policy(
+            placement_policy(
                 tiers=[
                     {
                         "name": "a",
@@ -264,41 +302,44 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         "PlacementPolicy.spec.tiers[0].clusters.labelSelector.matchExpressions.operator: 'Gt': expected one of",
     ),
     "policy apiVersion": (
-        (deployment(), policy() | {"apiVersion": "v1"}),
+        (deployment(), placement_policy() | {"apiVersion": "v1"}),
         "PlacementPolicy.apiVersion: 'v1': expected spillway.io/v1",
     ),
     "policy without spec": (
-        (deployment(), without(policy(), "spec")),
+        (deployment(), manifest_without(placement_policy(), "spec")),
         "PlacementPolicy: Object missing required field",
     ),
     "priority beyond its bounds": (
-        (deployment(), policy(priority=2_000_000_000)),
+        (deployment(), placement_policy(priority=2_000_000_000)),
         "PlacementPolicy.spec.priority: 2000000000: expected -1000000000 to 1000000000",
     ),
     "unknown split": (
-        (deployment(), policy(tiers=[{"name": "a", "split": "Odd"}])),
+        (deployment(), placement_policy(tiers=[{"name": "a", "split": "Odd"}])),
         "PlacementPolicy.spec.tiers[0].split: 'Odd': expected one of Spread, Pack, Even, MostRemaining, Weighted",
     ),
     "by weights without any": (
-        (deployment(), policy(tiers=[{"name": "a", "split": "Weighted"}])),
+        (deployment(), placement_policy(tiers=[{"name": "a", "split": "Weighted"}])),
         "PlacementPolicy.spec.tiers[0].weights: []: expected at least one weight: the split is Weighted",
     ),
     "weights of another split": (
-        (deployment(), policy(tiers=[{"name": "a", "weights": [{"weight": 2}]}])),
+        (deployment(), placement_policy(tiers=[{"name": "a", "weights": [{"weight": 2}]}])),
         "PlacementPolicy.spec.tiers[0].weights: [2]: expected no weights: only the split Weighted has them",
     ),
     "weight of nothing": (
-        (deployment(), policy(tiers=[{"name": "a", "split": "Weighted", "weights": [{"weight": 0}]}])),
+        (deployment(), placement_policy(tiers=[{"name": "a", "split": "Weighted", "weights": [{"weight": 0}]}])),
         "PlacementPolicy.spec.tiers[0].weights[0].weight: 0: expected 1 to 1000000",
     ),
     "more names of clusters than are looked for": (
-        (deployment(), policy(tiers=[{"name": n, "clusters": {"excluded": ["x"] * 1001}} for n in ("a", "b")])),
+        (
+            deployment(),
+            placement_policy(tiers=[{"name": n, "clusters": {"excluded": ["x"] * 1001}} for n in ("a", "b")]),
+        ),
         "PlacementPolicy.spec: names, tiers, regions, zones, labels and exclusions of clusters: 2002: expected at most",
     ),
     "more names of clusters in weights": (
         (
             deployment(),
-            policy(
+            placement_policy(
                 strategy={
                     "name": "KarmadaStaticWeight",
                     "weights": [{"weight": 1, "clusters": {"regions": ["x"] * 1001}}] * 2,
@@ -308,70 +349,82 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         "PlacementPolicy.spec: names, tiers, regions, zones, labels and exclusions of clusters: 2002: expected at most",
     ),
     "a strategy that is none": (
-        (deployment(), policy(strategy={"name": "Karmada"})),
+        (deployment(), placement_policy(strategy={"name": "Karmada"})),
         "PlacementPolicy.spec.strategy.name: 'Karmada': expected one of Duplicated, KarmadaStaticWeight, Karmada",
     ),
     "a strategy has no field like this": (
-        (deployment(), policy(strategy={"name": "Duplicated", "kind": "x"})),
+        (deployment(), placement_policy(strategy={"name": "Duplicated", "kind": "x"})),
         "PlacementPolicy.spec.strategy: Object contains unknown field `kind`",
     ),
     "weights of a strategy that has none": (
-        (deployment(), policy(strategy={"name": "KarmadaAggregated", "weights": [{"weight": 1}]})),
+        (deployment(), placement_policy(strategy={"name": "KarmadaAggregated", "weights": [{"weight": 1}]})),
         "PlacementPolicy.spec.strategy.weights: '1 entries': expected no such field: only KarmadaStaticWeight",
     ),
     "tiers of a strategy that has none": (
-        (deployment(), policy(strategy={"name": "KubeAdmiral"}, tiers=[{"name": "a"}, {"name": "b"}])),
+        (deployment(), placement_policy(strategy={"name": "KubeAdmiral"}, tiers=[{"name": "a"}, {"name": "b"}])),
         "PlacementPolicy.spec.tiers: '1 entries': expected no such field: only KarmadaDynamicWeight, KarmadaAggregated",
     ),
     "limits of a strategy that has none": (
-        (deployment(), policy(strategy={"name": "Duplicated"}, limits=[{"cluster": "a", "max": 1}])),
+        (deployment(), placement_policy(strategy={"name": "Duplicated"}, limits=[{"cluster": "a", "max": 1}])),
         "PlacementPolicy.spec.limits: '1 entries': expected no such field: only KubeAdmiral has it, not Duplicated",
     ),
     "a split beside a strategy": (
-        (deployment(), policy(strategy={"name": "Duplicated"}, tiers=[{"name": "a", "split": "Pack"}])),
+        (deployment(), placement_policy(strategy={"name": "Duplicated"}, tiers=[{"name": "a", "split": "Pack"}])),
         "PlacementPolicy.spec.tiers[0].split: 'Pack': expected no split: strategy Duplicated divides the replicas",
     ),
     "node groups beside a strategy": (
-        (deployment(), policy(strategy={"name": "Duplicated"}, tiers=[{"name": "a", "nodeGroups": True}])),
+        (deployment(), placement_policy(strategy={"name": "Duplicated"}, tiers=[{"name": "a", "nodeGroups": True}])),
         "PlacementPolicy.spec.tiers[0].nodeGroups: True: expected false: strategy Duplicated counts existing nodes",
     ),
     "spread over zones": (
-        (deployment(), policy(strategy={"name": "Duplicated", "spread": [{"by": "zone"}]})),
+        (deployment(), placement_policy(strategy={"name": "Duplicated", "spread": [{"by": "zone"}]})),
         "PlacementPolicy.spec.strategy.spread[0].by: 'zone': expected cluster or region",
     ),
     "spread of fewer than its least": (
-        (deployment(), policy(strategy={"name": "Duplicated", "spread": [{"by": "cluster", "min": 3, "max": 2}]})),
+        (
+            deployment(),
+            placement_policy(strategy={"name": "Duplicated", "spread": [{"by": "cluster", "min": 3, "max": 2}]}),
+        ),
         "PlacementPolicy.spec.strategy.spread[0].max: 2: expected at least min, 3",
     ),
     "tiers used in a way that is none": (
-        (deployment(), policy(strategy={"name": "KarmadaAggregated", "tiers": "Both"})),
+        (deployment(), placement_policy(strategy={"name": "KarmadaAggregated", "tiers": "Both"})),
         "PlacementPolicy.spec.strategy.tiers: 'Both': expected Overflow or Alternatives",
     ),
     "tier without a name": (
-        (deployment(), policy(tiers=[{"name": ""}])),
+        (deployment(), placement_policy(tiers=[{"name": ""}])),
         "PlacementPolicy.spec.tiers[0].name: '': expected a name",
     ),
     "two tiers of one name": (
-        (deployment(), policy(tiers=[{"name": "a"}, {"name": "a"}])),
+        (deployment(), placement_policy(tiers=[{"name": "a"}, {"name": "a"}])),
         "PlacementPolicy.spec.tiers: ['a', 'a']: expected different names",
     ),
     "a loss borne for no time": (
-        (deployment(), policy(onClusterLoss={"after": "29s"})),
+        (deployment(), placement_policy(onClusterLoss={"after": "29s"})),
         "PlacementPolicy.spec.onClusterLoss.after: '29s': expected never, or a duration like 90s",
     ),
-    "a loss borne for ever": ((deployment(), policy(onClusterLoss={"after": "169h"})), "onClusterLoss.after: '169h'"),
-    "a time without its unit": ((deployment(), policy(onClusterLoss={"after": "300"})), "onClusterLoss.after: '300'"),
-    "unknown unplaceable": ((deployment(), policy(unplaceable="Drop")), "PlacementPolicy.spec.unplaceable: 'Drop'"),
+    "a loss borne for ever": (
+        (deployment(), placement_policy(onClusterLoss={"after": "169h"})),
+        "onClusterLoss.after: '169h'",
+    ),
+    "a time without its unit": (
+        (deployment(), placement_policy(onClusterLoss={"after": "300"})),
+        "onClusterLoss.after: '300'",
+    ),
+    "unknown unplaceable": (
+        (deployment(), placement_policy(unplaceable="Drop")),
+        "PlacementPolicy.spec.unplaceable: 'Drop'",
+    ),
     "max below min": (
-        (deployment(), policy(limits=[{"cluster": "a", "min": 3, "max": 2}])),
+        (deployment(), placement_policy(limits=[{"cluster": "a", "min": 3, "max": 2}])),
         "PlacementPolicy.spec.limits[0].max: 2: expected at least min, 3",
     ),
     "negative min": (
-        (deployment(), policy(limits=[{"cluster": "a", "min": -1}])),
+        (deployment(), placement_policy(limits=[{"cluster": "a", "min": -1}])),
         "PlacementPolicy.spec.limits[0].min: -",
     ),
     "two limits of one cluster": (
-        (deployment(), policy(limits=[{"cluster": "a"}, {"cluster": "a"}])),
+        (deployment(), placement_policy(limits=[{"cluster": "a"}, {"cluster": "a"}])),
         "PlacementPolicy.spec.limits: ['a', 'a']: expected one entry for each cluster",
     ),
     "dependency elsewhere": (
@@ -390,7 +443,7 @@ def test_bad_input_is_refused_with_field_value_and_expectation(
     manifests: tuple[dict[str, Any], ...], message: str
 ) -> None:
     with pytest.raises(RequestError) as caught:
-        read_manifests(texts(*manifests))
+        read_manifests(manifest_texts(*manifests))
     assert caught.value.code == "INVALID_ARGUMENT"
     assert message in caught.value.text
 
@@ -425,12 +478,12 @@ def test_a_text_that_is_no_manifest_is_refused(text: str, message: str) -> None:
     assert len(caught.value.text) < 1000
 
 
-def declared(*manifests: dict[str, Any]) -> Declaration:
-    return read_manifests(texts(*manifests))
+def declaration_of(*manifests: dict[str, Any]) -> Declaration:
+    return read_manifests(manifest_texts(*manifests))
 
 
 def test_defaults_are_the_default_namespace_and_own_first_and_replicas_left_as_they_are() -> None:
-    declaration = declared(without(deployment(), "spec", "replicas"))
+    declaration = declaration_of(manifest_without(deployment(), "spec", "replicas"))
     assert (declaration.namespace, declaration.name, declaration.replicas) == ("default", "web", None)
     assert declaration.policy == DEFAULT_POLICY
     assert [tier.name for tier in declaration.policy.tiers] == ["own", "cloud", "node-groups"]
@@ -438,7 +491,7 @@ def test_defaults_are_the_default_namespace_and_own_first_and_replicas_left_as_t
 
 
 def test_what_was_read_is_kept_unless_it_is_large_or_wrong() -> None:
-    small = texts(deployment(3, "kept"))
+    small = manifest_texts(deployment(3, "kept"))
     assert read_manifests(list(small)) is read_manifests(small)
     large = (*small, json.dumps(config_map("large") | {"data": {"text": "x" * KEPT_CHARACTERS_MAX}}))
     assert read_manifests(large) == read_manifests(large)
@@ -473,7 +526,7 @@ def test_what_was_read_once_is_kept_by_its_text_alone() -> None:
 
 def test_yaml_says_the_same_as_json() -> None:
     manifest = deployment(3)
-    assert read_manifests((yaml.safe_dump(manifest),)) == declared(manifest)
+    assert read_manifests((yaml.safe_dump(manifest),)) == declaration_of(manifest)
 
 
 def test_an_anchor_in_yaml_is_followed() -> None:
@@ -501,7 +554,7 @@ def test_status_and_what_a_server_filled_in_are_left_out() -> None:
             "note": "kept",
         },
     }
-    kept = json.loads(declared(live).manifest)
+    kept = json.loads(declaration_of(live).manifest)
     assert "status" not in kept
     assert kept["metadata"] == {
         "name": "web",
@@ -519,7 +572,7 @@ def test_finalizers_are_left_out_and_said_of_workload_pods_claims_and_what_goes_
     )
     for metadata in (stateful["metadata"], stateful["spec"]["template"]["metadata"]):
         metadata.update(kept)
-    found, expected = declared(stateful, config_map(**kept)), declared(plain, config_map())
+    found, expected = declaration_of(stateful, config_map(**kept)), declaration_of(plain, config_map())
     assert (found.manifest, found.template, found.dependencies) == (
         expected.manifest,
         expected.template,
@@ -538,22 +591,22 @@ def test_finalizers_are_left_out_and_said_of_workload_pods_claims_and_what_goes_
 def test_a_live_object_and_its_manifest_are_the_same_declaration() -> None:
     live = deployment(3) | {"status": {"replicas": 3}}
     live["metadata"] |= {"uid": "u", "resourceVersion": "5", "generation": 4}
-    assert declared(live) == declared(deployment(3))
+    assert declaration_of(live) == declaration_of(deployment(3))
 
 
 def test_the_order_of_fields_does_not_matter() -> None:
     manifest = deployment(3)
-    assert declared(dict(reversed(manifest.items()))) == declared(manifest)
+    assert declaration_of(dict(reversed(manifest.items()))) == declaration_of(manifest)
 
 
 def test_replicas_are_not_part_of_the_template() -> None:
-    assert declared(deployment(3)).template == declared(deployment(5)).template
+    assert declaration_of(deployment(3)).template == declaration_of(deployment(5)).template
 
 
 def test_a_policy_is_read_with_its_tiers_and_limits() -> None:
-    read = declared(
+    read = declaration_of(
         deployment(),
-        policy(
+        placement_policy(
             tiers=[{"name": "near", "clusters": {"regions": ["eu"]}, "split": "Pack"}, {"name": "far"}],
             limits=[{"cluster": "c", "min": 2}],
             unplaceable="Refuse",
@@ -565,7 +618,7 @@ def test_a_policy_is_read_with_its_tiers_and_limits() -> None:
 
 
 def test_dependencies_go_along_in_the_workloads_namespace() -> None:
-    declaration = declared(deployment() | {"metadata": {"name": "web", "namespace": "shop"}}, config_map())
+    declaration = declaration_of(deployment() | {"metadata": {"name": "web", "namespace": "shop"}}, config_map())
     (dependency,) = declaration.dependencies
     assert (dependency.kind, dependency.name) == ("ConfigMap", "c")
     assert json.loads(dependency.manifest)["metadata"]["namespace"] == "shop"
@@ -585,7 +638,7 @@ def test_surge_is_counted_as_the_deployment_controller_does(value: int | str, re
 
 
 def test_recreate_has_no_surge() -> None:
-    assert declared(deployment(strategy={"type": "Recreate"})).surge == 0
+    assert declaration_of(deployment(strategy={"type": "Recreate"})).surge == 0
 
 
 LOSSES = {"never": 0, "30s": 30, "90s": 90, "5m": 300, "1h": 3600, "168h": 604_800}
@@ -593,10 +646,10 @@ LOSSES = {"never": 0, "30s": 30, "90s": 90, "5m": 300, "1h": 3600, "168h": 604_8
 
 @pytest.mark.parametrize(("after", "seconds"), LOSSES.items(), ids=LOSSES)
 def test_how_long_a_policy_bears_the_loss_of_a_cluster(after: str, seconds: int) -> None:
-    read = read_manifests(texts(deployment(), policy(onClusterLoss={"after": after})))
+    read = read_manifests(manifest_texts(deployment(), placement_policy(onClusterLoss={"after": after})))
     assert read.policy.on_cluster_loss_seconds == seconds
 
 
 def test_without_a_word_a_policy_bears_the_loss_of_a_cluster_for_five_minutes() -> None:
-    assert read_manifests(texts(deployment(), policy())).policy.on_cluster_loss_seconds == 300
+    assert read_manifests(manifest_texts(deployment(), placement_policy())).policy.on_cluster_loss_seconds == 300
     assert DEFAULT_POLICY.on_cluster_loss_seconds == 300

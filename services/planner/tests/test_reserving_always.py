@@ -6,12 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.knowledge.workload import NOT_CREATED
-from planner.core.placement.shares import ceiling_before
+from planner.core.placement.shares import ceiling_before_change
 from spillway.events import STATE_PRESENT, PlacementDecided, TurnTaken, WorkloadObserved
 from spillway.model import Generation, Part
 
-from .builders import Fleet, facts, node
-from .test_aftermath import WEB, apply, keep
+from .builders import Fleet, node_row, workload_facts
+from .test_aftermath import WEB, apply_to_fleet, apply_workload
 
 CLUSTER = "own-1"
 
@@ -43,77 +43,77 @@ class World:
     words: what was said, and that the planner has yet to read, in the order of the log.
     """
 
-    fleet: Fleet = field(default_factory=lambda: Fleet(own_1=[node("n1", cpu=64000)]))
+    fleet: Fleet = field(default_factory=lambda: Fleet(own_1=[node_row("n1", cpu=64000)]))
     placements: list[Part] = field(default_factory=list)
     object: Object | None = None
     owners: list[Owner] = field(default_factory=lambda: [Owner(2)])
     words: list[WorkloadObserved] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        apply(self.fleet, 3)
-        self.placements.append(self.part)
+        apply_workload(self.fleet, 3)
+        self.placements.append(self.newest_part)
 
     @property
-    def part(self) -> Part:
+    def newest_part(self) -> Part:
         return self.fleet.state.workloads[WEB].parts[CLUSTER]
 
-    def decide(self, replicas: int) -> None:
-        before, version = self.part, self.fleet.moment().generation
-        ceiling = max(replicas, ceiling_before(self.fleet.state, WEB, before, CLUSTER))
+    def decide_replicas(self, replicas: int) -> None:
+        before, version = self.newest_part, self.fleet.next_moment().generation
+        ceiling = max(replicas, ceiling_before_change(self.fleet.state, WEB, before, CLUSTER))
         part = replace(before, version=version, replicas=replicas, ceiling=ceiling)
         placed = self.fleet.state.workloads[WEB].placement
         assert placed is not None
-        keep(self.fleet, [PlacementDecided(*WEB, version, placed.workload_generation, (part,), 0, "")])
+        apply_to_fleet(self.fleet, [PlacementDecided(*WEB, version, placed.workload_generation, (part,), 0, "")])
         self.placements.append(part)
 
-    def write(self, behind: int) -> None:
+    def write_object(self, behind: int) -> None:
         """The present owner makes the object as it knows the part: so many decisions behind, never behind itself."""
-        owner, part = self.owners[-1], self._known(self.owners[-1], behind)
+        owner, part = self.owners[-1], self._known_part(self.owners[-1], behind)
         if self.object is not None and self.object.version >= part.version:
             return
         self.object = Object(part.version, part.replicas, self.object.pods if self.object is not None else 0)
-        self._say(owner, part, STATE_PRESENT)
+        self._send_status(owner, part, STATE_PRESENT)
 
-    def refuse(self, state: str, behind: int) -> None:
+    def refuse_object(self, state: str, behind: int) -> None:
         """The present owner reads the object, and then says why it is not made."""
-        self._say(self.owners[-1], self._known(self.owners[-1], behind), state)
+        self._send_status(self.owners[-1], self._known_part(self.owners[-1], behind), state)
 
-    def late_word(self, state: str) -> None:
+    def send_late_status(self, state: str) -> None:
         """An owner whose turn is over knows every decision, and the object as it was in its turn."""
         if len(self.owners) > 1:
-            self._say(self.owners[0], self.placements[-1], state)
+            self._send_status(self.owners[0], self.placements[-1], state)
 
-    def take_over(self) -> None:
+    def take_over_turn(self) -> None:
         """Whoever takes over has read all that was decided; the claim comes to the planner before what follows it."""
         owner = Owner(self.owners[-1].epoch + 10, len(self.placements) - 1)
         self.owners = [self.owners[-1], owner]
         self.fleet.state.apply_event(TurnTaken("propagator", CLUSTER, "next"), self.fleet.now, offset=owner.epoch)
 
-    def follow(self) -> None:
+    def make_pods(self) -> None:
         if self.object is not None:
             self.object.pods, self.object.observed = self.object.spec, True
 
-    def show(self) -> None:
+    def report_object(self) -> None:
         found = self.object
         if found is not None:
-            shown = facts(found.version, spec=found.spec, status=found.pods, observed=found.observed)
-            self.fleet.change(CLUSTER, shown=[shown])
+            shown = workload_facts(found.version, spec=found.spec, status=found.pods, observed=found.observed)
+            self.fleet.report_change(CLUSTER, shown=[shown])
 
-    def hear(self) -> None:
-        keep(self.fleet, self.words)
+    def read_statuses(self) -> None:
+        apply_to_fleet(self.fleet, self.words)
         self.words.clear()
 
-    def check(self) -> None:
-        found = self.fleet.state.reservation(WEB, CLUSTER)
-        assert found.free + found.new >= self.part.replicas or self.object is not None
+    def check_reservation(self) -> None:
+        found = self.fleet.state.reservation_of(WEB, CLUSTER)
+        assert found.free + found.new >= self.newest_part.replicas or self.object is not None
         if self.object is not None:
-            assert found.free + found.new >= max(self.object.pods, self.object.spec), (self.object, self.part)
+            assert found.free + found.new >= max(self.object.pods, self.object.spec), (self.object, self.newest_part)
 
-    def _known(self, owner: Owner, behind: int) -> Part:
+    def _known_part(self, owner: Owner, behind: int) -> Part:
         owner.read = max(owner.read, len(self.placements) - 1 - behind)
         return self.placements[owner.read]
 
-    def _say(self, owner: Owner, part: Part, state: str) -> None:
+    def _send_status(self, owner: Owner, part: Part, state: str) -> None:
         if owner is self.owners[-1]:
             owner.found = replace(self.object) if self.object is not None else None
         owner.sequence += 1
@@ -127,16 +127,16 @@ class World:
 
 
 STATES = st.sampled_from(NOT_CREATED)
-DECIDE, BEHIND = st.tuples(st.just("decide"), st.sampled_from((1, 2, 9))), st.sampled_from((0, 0, 1))
+DECIDE, BEHIND = st.tuples(st.just("decide_replicas"), st.sampled_from((1, 2, 9))), st.sampled_from((0, 0, 1))
 STEPS = st.one_of(
     DECIDE,
-    st.tuples(st.just("write"), BEHIND),
-    st.tuples(st.just("refuse"), STATES, st.just(0)),
-    *(st.tuples(st.just(name)) for name in ("follow", "show", "hear")),
+    st.tuples(st.just("write_object"), BEHIND),
+    st.tuples(st.just("refuse_object"), STATES, st.just(0)),
+    *(st.tuples(st.just(name)) for name in ("make_pods", "report_object", "read_statuses")),
 )
 """What happens in one owner's turn."""
-TAKEN_OVER = st.tuples(st.just("take_over"))
-LATE = st.one_of(DECIDE, st.tuples(st.just("late_word"), STATES), STEPS)
+TAKEN_OVER = st.tuples(st.just("take_over_turn"))
+LATE = st.one_of(DECIDE, st.tuples(st.just("send_late_status"), STATES), STEPS)
 STORIES = st.one_of(
     st.lists(STEPS, min_size=6, max_size=20),
     st.builds(lambda one, over, other: [*one, over, *other], st.lists(STEPS, max_size=5), TAKEN_OVER, st.lists(LATE)),
@@ -148,7 +148,7 @@ def test_room_is_held_for_every_pod_that_a_decision_made(steps: list[tuple[objec
     world = World()
     for name, *arguments in steps:
         getattr(world, str(name))(*arguments)
-        world.check()
+        world.check_reservation()
 
 
 @given(STORIES, STATES)
@@ -158,11 +158,11 @@ def test_once_all_is_heard_and_shown_a_refusal_leaves_what_is_there(
     world = World()
     for name, *arguments in steps:
         getattr(world, str(name))(*arguments)
-    world.refuse(state, 0)
-    world.follow()
-    world.show()
+    world.refuse_object(state, 0)
+    world.make_pods()
+    world.report_object()
     world.words = world.words[-1:]
-    world.hear()
-    found = world.fleet.state.reservation(WEB, CLUSTER)
-    expected = max(world.part.replicas, world.object.spec if world.object is not None else 0)
+    world.read_statuses()
+    found = world.fleet.state.reservation_of(WEB, CLUSTER)
+    expected = max(world.newest_part.replicas, world.object.spec if world.object is not None else 0)
     assert found.free + found.new == expected

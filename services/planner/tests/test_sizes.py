@@ -29,7 +29,7 @@ from spillway.api import RequestError
 from spillway.kubernetes.label_text import KEY_LENGTH_MAX
 from spillway.kubernetes.manifest_text import canonical_json
 
-from .builders import deployment, statefulset, texts
+from .builders import deployment, manifest_texts, statefulset
 
 Manifest = dict[str, Any]
 Make = Callable[[int], Manifest]
@@ -37,66 +37,70 @@ POD = "Deployment.spec.template.spec"
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
 
 
-def of_pod(**spec: Any) -> Manifest:
+def deployment_with_pod_spec(**spec: Any) -> Manifest:
     made = deployment(2)
     made["spec"]["template"]["spec"].update(spec)
     return made
 
 
-def of_container(**fields: Any) -> Manifest:
-    return of_pod(containers=[{"name": "a", "image": "b"} | fields])
+def deployment_with_container(**fields: Any) -> Manifest:
+    return deployment_with_pod_spec(containers=[{"name": "a", "image": "b"} | fields])
 
 
-def pod_list(field: str) -> Make:
+def maker_of_pod_list(field: str) -> Make:
     entry = {"image": "b"} if field.lower().endswith("containers") else {"emptyDir": {}} if field == "volumes" else {}
-    return lambda count: of_pod(**{field: [entry | {"name": f"n{number}"} for number in range(count)]})
+    return lambda count: deployment_with_pod_spec(
+        **{field: [entry | {"name": f"n{number}"} for number in range(count)]}
+    )
 
 
-def container_list(field: str) -> Make:
-    return lambda count: of_container(**{field: [{"name": f"n{number}"} for number in range(count)]})
+def maker_of_container_list(field: str) -> Make:
+    return lambda count: deployment_with_container(**{field: [{"name": f"n{number}"} for number in range(count)]})
 
 
-def in_two_containers(*lists: str) -> Make:
+def maker_in_two_containers(*lists: str) -> Make:
     """Half of them in each, which no bound for one container would notice."""
 
-    def make(count: int) -> Manifest:
+    def make_manifest(count: int) -> Manifest:
         entries = [{"name": f"n{number}", "containerPort": 80} for number in range(count)]
         first = {"name": "a", "image": "b", lists[0]: entries[: count // 2]}
-        return of_pod(
+        return deployment_with_pod_spec(
             containers=[first], initContainers=[{"name": "c", "image": "b", lists[-1]: entries[count // 2 :]}]
         )
 
-    return make
+    return make_manifest
 
 
-def words(count: int) -> Manifest:
+def manifest_with_command_words(count: int) -> Manifest:
     """A part in each place that there is for a command."""
     places = [[f"w{number}" for number in range(start, count, 7)] for start in range(7)]
     handlers = [{"exec": {"command": place}} for place in places[2:]]
     probes = dict(zip(("livenessProbe", "readinessProbe", "startupProbe"), handlers, strict=False))
     hooks = dict(zip(("postStart", "preStop"), handlers[3:], strict=True))
-    return of_container(command=places[0], args=places[1], lifecycle=hooks, **probes)
+    return deployment_with_container(command=places[0], args=places[1], lifecycle=hooks, **probes)
 
 
-def headers(count: int) -> Manifest:
+def manifest_with_http_headers(count: int) -> Manifest:
     entries = [{"name": "a", "value": "b"}] * count
     probes = {"livenessProbe": {"httpGet": {"port": 80, "httpHeaders": entries[: count // 2]}}}
-    return of_container(**probes, lifecycle={"preStop": {"httpGet": {"httpHeaders": entries[count // 2 :]}}})
+    return deployment_with_container(
+        **probes, lifecycle={"preStop": {"httpGet": {"httpHeaders": entries[count // 2 :]}}}
+    )
 
 
-def annotations(count: int) -> Manifest:
+def manifest_with_annotations(count: int) -> Manifest:
     made = deployment(2)
     made["spec"]["template"]["metadata"]["annotations"] = {f"a{number}": "" for number in range(count)}
     return made
 
 
-def pod_part(part: str, field: str) -> Make:
-    return lambda count: of_pod(**{part: {field: [{"name": "a", "value": "b"}] * count}})
+def maker_of_pod_field(part: str, field: str) -> Make:
+    return lambda count: deployment_with_pod_spec(**{part: {field: [{"name": "a", "value": "b"}] * count}})
 
 
-def sources(count: int) -> Manifest:
+def manifest_with_volume_sources(count: int) -> Manifest:
     half = [{"downwardAPI": {}}] * (count // 2)
-    return of_pod(
+    return deployment_with_pod_spec(
         volumes=[
             {"name": "a", "projected": {"sources": half}},
             {"name": "b", "projected": {"sources": [*half, *half[: count % 2]]}},
@@ -104,25 +108,25 @@ def sources(count: int) -> Manifest:
     )
 
 
-def claim_templates(count: int) -> Manifest:
+def manifest_with_claim_templates(count: int) -> Manifest:
     return statefulset(1, volumeClaimTemplates=[{"metadata": {"name": f"v{number}"}} for number in range(count)])
 
 
-def labels(count: int) -> Manifest:
+def manifest_with_labels(count: int) -> Manifest:
     made = deployment(2)
     made["spec"]["template"]["metadata"]["labels"] |= {f"l{number}": "a" for number in range(count - 1)}
     return made
 
 
-def resources(count: int) -> Manifest:
+def manifest_with_resources(count: int) -> Manifest:
     """Asked for, limited in and of overhead: each a third."""
     names = {f"example.com/r{number}": 1 for number in range(count)}
     thirds = [dict(list(names.items())[start::3]) for start in range(3)]
     container = {"name": "a", "image": "b", "resources": {"requests": thirds[0], "limits": thirds[1]}}
-    return of_pod(containers=[container], overhead=thirds[2])
+    return deployment_with_pod_spec(containers=[container], overhead=thirds[2])
 
 
-def references(count: int) -> Manifest:
+def manifest_with_references(count: int) -> Manifest:
     """Of each kind in each of its places, and each twice, which counts once."""
     names = [f"n{number}" for number in range(count - 3)]
     makes: list[tuple[str, Callable[[str], Manifest]]] = [
@@ -142,7 +146,7 @@ def references(count: int) -> Manifest:
         found[field] += [make(name), make(name)]
     volumes, classes = found.pop("volumes"), {"priorityClassName": "p", "runtimeClassName": "r"}
     containers = [{"name": "a", "image": "b"} | found]
-    return of_pod(containers=containers, volumes=volumes, serviceAccountName="s", **classes)
+    return deployment_with_pod_spec(containers=containers, volumes=volumes, serviceAccountName="s", **classes)
 
 
 ENV, PORTS = OF_ALL_CONTAINERS
@@ -151,32 +155,45 @@ ENV, PORTS = OF_ALL_CONTAINERS
 @pytest.mark.parametrize(
     ("make", "most", "field"),
     [
-        *(pytest.param(pod_list(field), most, f"{POD}.{field}", id=field) for field, most in OF_POD.items()),
+        *(pytest.param(maker_of_pod_list(field), most, f"{POD}.{field}", id=field) for field, most in OF_POD.items()),
         *(
-            pytest.param(container_list(field), most, f"{POD}.containers[0].{field}", id=field)
+            pytest.param(maker_of_container_list(field), most, f"{POD}.containers[0].{field}", id=field)
             for field, most in OF_CONTAINER.items()
         ),
-        pytest.param(in_two_containers(*ENV), OF_ALL_CONTAINERS[ENV], f"{POD}.containers.env and envFrom", id="env"),
-        pytest.param(in_two_containers(*PORTS), OF_ALL_CONTAINERS[PORTS], f"{POD}.containers.ports", id="ports"),
+        pytest.param(
+            maker_in_two_containers(*ENV), OF_ALL_CONTAINERS[ENV], f"{POD}.containers.env and envFrom", id="env"
+        ),
+        pytest.param(maker_in_two_containers(*PORTS), OF_ALL_CONTAINERS[PORTS], f"{POD}.containers.ports", id="ports"),
         *(
-            pytest.param(pod_part(part, field), most, f"{POD}.{part}.{field}", id=field)
+            pytest.param(maker_of_pod_field(part, field), most, f"{POD}.{part}.{field}", id=field)
             for part, bounds in (("dnsConfig", OF_DNS), ("securityContext", OF_SECURITY))
             for field, most in bounds.items()
         ),
-        pytest.param(words, WORDS_MAX, f"{POD}.containers.command and args", id="words of commands"),
-        pytest.param(headers, HEADERS_MAX, f"{POD}.containers.httpHeaders", id="headers of probes"),
-        pytest.param(annotations, ANNOTATIONS_MAX, "Deployment.spec.template.metadata.annotations", id="annotations"),
-        pytest.param(sources, SOURCES_MAX, f"{POD}.volumes.projected.sources", id="projected sources"),
-        pytest.param(claim_templates, CLAIM_TEMPLATES_MAX, "StatefulSet.spec.volumeClaimTemplates", id="claims"),
-        pytest.param(labels, LABELS_MAX, "Deployment.spec.template.metadata.labels", id="labels"),
-        pytest.param(resources, RESOURCES_MAX, f"{POD}.containers.resources", id="names of resources"),
-        pytest.param(references, REFERENCES_MAX, POD, id="references"),
+        pytest.param(
+            manifest_with_command_words, WORDS_MAX, f"{POD}.containers.command and args", id="words of commands"
+        ),
+        pytest.param(manifest_with_http_headers, HEADERS_MAX, f"{POD}.containers.httpHeaders", id="headers of probes"),
+        pytest.param(
+            manifest_with_annotations,
+            ANNOTATIONS_MAX,
+            "Deployment.spec.template.metadata.annotations",
+            id="annotations",
+        ),
+        pytest.param(
+            manifest_with_volume_sources, SOURCES_MAX, f"{POD}.volumes.projected.sources", id="projected sources"
+        ),
+        pytest.param(
+            manifest_with_claim_templates, CLAIM_TEMPLATES_MAX, "StatefulSet.spec.volumeClaimTemplates", id="claims"
+        ),
+        pytest.param(manifest_with_labels, LABELS_MAX, "Deployment.spec.template.metadata.labels", id="labels"),
+        pytest.param(manifest_with_resources, RESOURCES_MAX, f"{POD}.containers.resources", id="names of resources"),
+        pytest.param(manifest_with_references, REFERENCES_MAX, POD, id="references"),
     ],
 )
 def test_a_template_holds_as_much_as_its_bound(make: Make, most: int, field: str) -> None:
-    read_manifests(texts(make(most)))
+    read_manifests(manifest_texts(make(most)))
     with pytest.raises(RequestError, match=f"expected at most {most}$") as caught:
-        read_manifests(texts(make(most + 1)))
+        read_manifests(manifest_texts(make(most + 1)))
     assert caught.value.code == "INVALID_ARGUMENT"
     assert caught.value.text.startswith(f"{field}: '{most + 1} ")
 
@@ -208,9 +225,9 @@ def test_a_template_holds_as_much_as_its_bound(make: Make, most: int, field: str
     ],
 )
 def test_what_goes_along_holds_as_much_as_its_bound(make: Make, most: int, field: str) -> None:
-    read_manifests(texts(deployment(2), make(most)))
+    read_manifests(manifest_texts(deployment(2), make(most)))
     with pytest.raises(RequestError, match=f"expected at most {most}$") as caught:
-        read_manifests(texts(deployment(2), make(most + 1)))
+        read_manifests(manifest_texts(deployment(2), make(most + 1)))
     assert caught.value.code == "INVALID_ARGUMENT"
     assert caught.value.text.startswith(f"{field}: '{most + 1} ")
 
@@ -236,17 +253,19 @@ NAMED_BY_POD = {
 }
 NAMING: list[Any] = [
     *(
-        pytest.param(kind, lambda name, make=make: of_container(**make(name)), id=what)
+        pytest.param(kind, lambda name, make=make: deployment_with_container(**make(name)), id=what)
         for what, (kind, make) in ENVIRONMENT.items()
     ),
     *(
         pytest.param(
-            kind, lambda name, make=make: of_pod(volumes=[{"name": "v", **make(name)}]), id=f"volume of {what}"
+            kind,
+            lambda name, make=make: deployment_with_pod_spec(volumes=[{"name": "v", **make(name)}]),
+            id=f"volume of {what}",
         )
         for what, (kind, make) in VOLUMES.items()
     ),
     *(
-        pytest.param(kind, lambda name, field=field: of_pod(**{field: name}), id=field)
+        pytest.param(kind, lambda name, field=field: deployment_with_pod_spec(**{field: name}), id=field)
         for field, kind in NAMED_BY_POD.items()
     ),
 ]
@@ -258,9 +277,9 @@ def test_what_no_object_can_be_called_is_named_by_no_template(
     kind: str, make: Callable[[str], Manifest], name: str
 ) -> None:
     """A cluster is asked for what a template names: by such a name, for something else."""
-    read_manifests(texts(make("a.b-1")))
+    read_manifests(manifest_texts(make("a.b-1")))
     with pytest.raises(RequestError) as caught:
-        read_manifests(texts(make(name)))
+        read_manifests(manifest_texts(make(name)))
     assert caught.value.code == "INVALID_ARGUMENT"
     text = "expected a valid object name: lower-case letters, digits, '-' and '.'"
     assert caught.value.text == f"{POD}: the name of a {kind}: {name!r}: {text}"
@@ -268,11 +287,11 @@ def test_what_no_object_can_be_called_is_named_by_no_template(
 
 def test_what_is_in_a_log_already_is_read_as_before() -> None:
     """Bounds of requests came after some templates."""
-    template = read_template(canonical_json(resources(RESOURCES_MAX + 1)), "default")
+    template = read_template(canonical_json(manifest_with_resources(RESOURCES_MAX + 1)), "default")
     assert len(template.shape.requests) == RESOURCES_MAX + 2, "and its place"
 
 
-def name_of_label(length: int) -> Manifest:
+def manifest_with_label_name(length: int) -> Manifest:
     made = deployment(2)
     made["spec"]["template"]["metadata"]["labels"]["k" * length] = "a"
     return made
@@ -281,22 +300,29 @@ def name_of_label(length: int) -> Manifest:
 @pytest.mark.parametrize(
     ("make", "most", "field"),
     [
-        pytest.param(name_of_label, KEY_LENGTH_MAX, "Deployment.spec.template.metadata.labels", id="label"),
+        pytest.param(manifest_with_label_name, KEY_LENGTH_MAX, "Deployment.spec.template.metadata.labels", id="label"),
         pytest.param(
-            lambda length: of_container(resources={"requests": {"r" * length: 1}}),
+            lambda length: deployment_with_container(resources={"requests": {"r" * length: 1}}),
             KEY_LENGTH_MAX,
             f"{POD}.containers.resources",
             id="resource",
         ),
         pytest.param(
-            lambda length: of_container(envFrom=[{"secretRef": {"name": "s" * length}}]),
+            lambda length: deployment_with_container(envFrom=[{"secretRef": {"name": "s" * length}}]),
             NAME_LENGTH_MAX,
             f"{POD}: the name of a Secret",
             id="reference",
         ),
-        pytest.param(lambda length: of_pod(nodeName="n" * length), NAME_LENGTH_MAX, f"{POD}.nodeName", id="node"),
         pytest.param(
-            lambda length: of_container(ports=[{"containerPort": 80, "hostPort": 80, "hostIP": "1" * length}]),
+            lambda length: deployment_with_pod_spec(nodeName="n" * length),
+            NAME_LENGTH_MAX,
+            f"{POD}.nodeName",
+            id="node",
+        ),
+        pytest.param(
+            lambda length: deployment_with_container(
+                ports=[{"containerPort": 80, "hostPort": 80, "hostIP": "1" * length}]
+            ),
             NAME_LENGTH_MAX,
             f"{POD}.containers.ports.hostIP",
             id="address",
@@ -304,8 +330,8 @@ def name_of_label(length: int) -> Manifest:
     ],
 )
 def test_names_have_a_bound(make: Make, most: int, field: str) -> None:
-    read_manifests(texts(make(most)))
+    read_manifests(manifest_texts(make(most)))
     with pytest.raises(RequestError, match=f"expected at most {most} characters, not {most + 1}$") as caught:
-        read_manifests(texts(make(most + 1)))
+        read_manifests(manifest_texts(make(most + 1)))
     assert caught.value.code == "INVALID_ARGUMENT"
     assert caught.value.text.startswith(f"{field}: '")

@@ -26,7 +26,7 @@ ONE_BY_ONE = st.sampled_from((SPLIT_EVEN, SPLIT_MOST_REMAINING, SPLIT_WEIGHTED, 
 
 
 @st.composite
-def standings(draw: st.DrawFn) -> TierStanding:
+def tier_standings(draw: st.DrawFn) -> TierStanding:
     """Every cluster holds some or none, has room or none, and a weight."""
     names = draw(st.lists(st.sampled_from(NAMES), unique=True, max_size=8))
     counts = st.integers(0, 60)
@@ -90,14 +90,14 @@ def test_what_must_stay_counts_though_it_may_not_go() -> None:
     assert divide_shrinkage(SPLIT_EVEN, 3, {"a": 1, "b": 5}, standing) == {"a": 1, "b": 2}
 
 
-@given(ANY_SPLIT, st.integers(0, 600), standings())
+@given(ANY_SPLIT, st.integers(0, 600), tier_standings())
 def test_what_is_given_is_what_there_is_room_for(split: str, replicas: int, standing: TierStanding) -> None:
     found = divide_growth(split, replicas, standing)
     assert sum(found.values()) == min(replicas, sum(standing.room.values()))
     assert all(0 < count <= standing.room[name] for name, count in found.items())
 
 
-@given(ANY_SPLIT, st.integers(0, 600), standings(), st.data())
+@given(ANY_SPLIT, st.integers(0, 600), tier_standings(), st.data())
 def test_what_is_taken_is_what_can_be_spared(
     split: str, surplus: int, standing: TierStanding, data: st.DataObject
 ) -> None:
@@ -107,7 +107,7 @@ def test_what_is_taken_is_what_can_be_spared(
     assert all(0 < count <= spare[name] for name, count in taken.items())
 
 
-@given(ANY_SPLIT, st.integers(0, 300), standings())
+@given(ANY_SPLIT, st.integers(0, 300), tier_standings())
 def test_one_replica_more_leaves_no_cluster_with_fewer(split: str, replicas: int, standing: TierStanding) -> None:
     fewer, more = divide_growth(split, replicas, standing), divide_growth(split, replicas + 1, standing)
     assert all(more.get(name, 0) >= count for name, count in fewer.items())
@@ -119,7 +119,7 @@ def test_one_replica_more_leaves_no_cluster_with_fewer(split: str, replicas: int
         assert all(left.get(name, 0) >= count for name, count in kept.items())
 
 
-@given(ANY_SPLIT, st.integers(0, 300), standings(), st.integers(0, 1000))
+@given(ANY_SPLIT, st.integers(0, 300), tier_standings(), st.integers(0, 1000))
 def test_the_order_of_the_clusters_does_not_matter(
     split: str, replicas: int, standing: TierStanding, seed: int
 ) -> None:
@@ -136,7 +136,7 @@ def test_the_order_of_the_clusters_does_not_matter(
     )
 
 
-@given(ONE_BY_ONE, st.integers(0, 80), st.integers(0, 80), standings())
+@given(ONE_BY_ONE, st.integers(0, 80), st.integers(0, 80), tier_standings())
 def test_all_at_once_is_what_one_after_the_other_gives(
     split: str, first: int, then: int, standing: TierStanding
 ) -> None:

@@ -26,8 +26,19 @@ from spillway.events import (
 )
 from spillway.model import NO_GENERATION, Generation, NodeColumns, NodeRow
 
-from .builders import Fleet, cluster, container, deployment, facts, group, node, reported, template, texts
-from .member import MemberCluster, observed
+from .builders import (
+    Fleet,
+    capacity_reported,
+    container_spec,
+    deployment,
+    joined_cluster,
+    manifest_texts,
+    node_group,
+    node_row,
+    pod_template,
+    workload_facts,
+)
+from .member import MemberCluster, workload_observed
 
 WEB = ("default", "web")
 Delivered = tuple[Event, NodeColumns | None]
@@ -47,10 +58,10 @@ class Log(PlannerState):
         super().apply_event(event, now, offset, columns)
 
 
-def seen(state: PlannerState) -> object:
+def observable_state(state: PlannerState) -> object:
     """What anybody can ask, and what everything else is decided on."""
     reserved = {
-        (key, name): state.reservation(key, name)
+        (key, name): state.reservation_of(key, name)
         for key, workload in state.workloads.items()
         for name in workload.parts
     }
@@ -58,7 +69,7 @@ def seen(state: PlannerState) -> object:
     return listed, reserved, set(state.waiting), set(state.leaving), state.needed, state.declared.dependencies
 
 
-def replay(events: list[Delivered], now: float = 100.0) -> PlannerState:
+def replay_events(events: list[Delivered], now: float = 100.0) -> PlannerState:
     state = PlannerState(PlannerRules())
     for event, columns in events:
         state.apply_event(event, now, -1, columns)
@@ -72,46 +83,48 @@ ACTIONS = st.lists(
 )
 
 
-def run(actions: list[tuple[str, int, int]], random: Random) -> Log:
+def run_actions(actions: list[tuple[str, int, int]], random: Random) -> Log:
     fleet = Fleet()
     log = Log(fleet)
     members = [
-        MemberCluster("own-1", [node("a1"), node("a2")], random),
-        MemberCluster("cloud-1", [node("c1", 9000)], random),
+        MemberCluster("own-1", [node_row("a1"), node_row("a2")], random),
+        MemberCluster("cloud-1", [node_row("c1", 9000)], random),
     ]
     for member in members:
-        fleet.join(cluster(member.name, member.name.partition("-")[0], (group(),)), member.rows)
+        fleet.join_cluster(joined_cluster(member.name, member.name.partition("-")[0], (node_group(),)), member.rows)
     for verb, which, replicas in actions:
         name = f"w{which}"
         try:
-            for event in decide(fleet, verb, name, replicas):
+            for event in decide_verb(fleet, verb, name, replicas):
                 fleet.state.apply_event(event, fleet.now)
         except RequestError:
             continue
         if verb == "live":
             for member in members:
-                member.carry_out(fleet)
-                member.bind_one()
-                member.report(fleet)
+                member.carry_out_all_versions(fleet)
+                member.bind_one_pod()
+                member.report_full_block(fleet)
             for key in list(fleet.state.leaving):
-                for gone in aftermath.settle_workload(fleet.state, key, fleet.moment()).events:
+                for gone in aftermath.settle_workload(fleet.state, key, fleet.next_moment()).events:
                     fleet.state.apply_event(gone, fleet.now)  # type: ignore[arg-type]
     return log
 
 
-def decide(fleet: Fleet, verb: str, name: str, replicas: int) -> tuple[Event, ...]:
+def decide_verb(fleet: Fleet, verb: str, name: str, replicas: int) -> tuple[Event, ...]:
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"n": str(replicas)}}
-    pod = template(container(cpu=str(1 + replicas % 2)))
+    pod = pod_template(container_spec(cpu=str(1 + replicas % 2)))
     given: dict[str, tuple[dict[str, Any], ...]] = {
         "apply": (deployment(replicas, name, pod),),
         "config": (deployment(replicas, name), config),
     }
     if verb in given:
-        return decisions.decide_apply(fleet.state, ApplyRequest(texts(*given[verb])), fleet.moment()).events
+        return decisions.decide_apply(
+            fleet.state, ApplyRequest(manifest_texts(*given[verb])), fleet.next_moment()
+        ).events
     if verb == "scale":
-        return decisions.decide_scale(fleet.state, ScaleRequest("", name, replicas), fleet.moment()).events
+        return decisions.decide_scale(fleet.state, ScaleRequest("", name, replicas), fleet.next_moment()).events
     if verb == "delete":
-        return decisions.decide_delete(fleet.state, DeleteRequest("", name), fleet.moment()).events
+        return decisions.decide_delete(fleet.state, DeleteRequest("", name), fleet.next_moment()).events
     return ()
 
 
@@ -119,123 +132,129 @@ def decide(fleet: Fleet, verb: str, name: str, replicas: int) -> tuple[Event, ..
 def test_duplicates_and_repeated_prefixes_change_nothing(
     actions: list[tuple[str, int, int]], random: Random, data: st.DataObject
 ) -> None:
-    log = run(actions, random)
+    log = run_actions(actions, random)
     events = log.events
     prefix = data.draw(st.integers(0, len(events)))
-    expected = seen(log.fleet.state)
-    assert seen(replay(events)) == expected
-    assert seen(replay([event for event in events for _ in range(2)])) == expected
-    assert seen(replay(events + events[:prefix])) == expected
+    expected = observable_state(log.fleet.state)
+    assert observable_state(replay_events(events)) == expected
+    assert observable_state(replay_events([event for event in events for _ in range(2)])) == expected
+    assert observable_state(replay_events(events + events[:prefix])) == expected
 
 
 @given(ACTIONS, st.randoms(use_true_random=False))
 def test_the_order_of_topics_does_not_matter(actions: list[tuple[str, int, int]], random: Random) -> None:
     """After a restart whole topics are read one by one, each in its own order."""
-    log = run(actions, random)
+    log = run_actions(actions, random)
     topics = (PlacementDecided, CapacityNeeded, DependencyDeclared, WorkloadDeclared)
     by_topic = sorted(log.events, key=lambda entry: topics.index(type(entry[0])) if type(entry[0]) in topics else -1)
-    assert seen(replay(by_topic)) == seen(log.fleet.state)
+    assert observable_state(replay_events(by_topic)) == observable_state(log.fleet.state)
 
 
-def placed(replicas: int = 3) -> Fleet:
-    fleet = Fleet(own_1=[node("a"), node("b")])
-    for event in decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(replicas))), fleet.moment()).events:
+def fleet_with_web(replicas: int = 3) -> Fleet:
+    fleet = Fleet(own_1=[node_row("a"), node_row("b")])
+    for event in decisions.decide_apply(
+        fleet.state, ApplyRequest(manifest_texts(deployment(replicas))), fleet.next_moment()
+    ).events:
         fleet.state.apply_event(event, fleet.now)
     return fleet
 
 
-def version(fleet: Fleet) -> Generation:
+def version_of_part(fleet: Fleet) -> Generation:
     return fleet.state.workloads[WEB].parts["own-1"].version
 
 
-def free(fleet: Fleet) -> int:
-    shape = fleet.state.workloads[WEB].shape
+def free_room(fleet: Fleet) -> int:
+    shape = fleet.state.workloads[WEB].replica_shape
     return fleet.state.room_in_cluster("own-1", shape, node_groups=False, now=fleet.now).certain
 
 
 def test_what_is_decided_is_reserved_until_the_cluster_counts_it() -> None:
-    fleet = placed(3)
-    assert free(fleet) == 5
-    fleet.change("own-1", [node("a", used=2000)], shown=(facts(version(fleet), 2, spec=3),))
-    assert (free(fleet), fleet.state.reservation(WEB, "own-1").free) == (5, 1)
-    fleet.change("own-1", [node("a", used=3000)], shown=(facts(version(fleet), 3),))
-    assert (free(fleet), fleet.state.reservation(WEB, "own-1").free) == (5, 0)
+    fleet = fleet_with_web(3)
+    assert free_room(fleet) == 5
+    fleet.report_change("own-1", [node_row("a", used=2000)], shown=(workload_facts(version_of_part(fleet), 2, spec=3),))
+    assert (free_room(fleet), fleet.state.reservation_of(WEB, "own-1").free) == (5, 1)
+    fleet.report_change("own-1", [node_row("a", used=3000)], shown=(workload_facts(version_of_part(fleet), 3),))
+    assert (free_room(fleet), fleet.state.reservation_of(WEB, "own-1").free) == (5, 0)
 
 
 def test_facts_that_vanish_reserve_again() -> None:
-    fleet = placed(3)
-    fleet.change("own-1", [node("a", used=3000)], shown=(facts(version(fleet), 3),))
-    fleet.change("own-1", [node("a")], facts_removed=(WEB,))
-    assert (free(fleet), fleet.state.reservation(WEB, "own-1").free) == (5, 3)
+    fleet = fleet_with_web(3)
+    fleet.report_change("own-1", [node_row("a", used=3000)], shown=(workload_facts(version_of_part(fleet), 3),))
+    fleet.report_change("own-1", [node_row("a")], facts_removed=(WEB,))
+    assert (free_room(fleet), fleet.state.reservation_of(WEB, "own-1").free) == (5, 3)
 
 
 def test_facts_that_came_before_the_workload_count() -> None:
-    fleet = placed(3)
+    fleet = fleet_with_web(3)
     entry = fleet.state.workloads[WEB]
     assert entry.placement is not None
-    other = Fleet(own_1=[node("a"), node("b")])
-    other.change("own-1", [node("a", used=3000)], shown=(facts(version(fleet), 3),))
+    other = Fleet(own_1=[node_row("a"), node_row("b")])
+    other.report_change("own-1", [node_row("a", used=3000)], shown=(workload_facts(version_of_part(fleet), 3),))
     other.state.apply_event(entry.placement, other.now)
     other.state.apply_event(entry.declared, other.now)
-    assert other.state.reservation(WEB, "own-1").free == 0
+    assert other.state.reservation_of(WEB, "own-1").free == 0
 
 
 def test_room_is_none_while_held_and_says_so() -> None:
-    fleet = placed(1)
+    fleet = fleet_with_web(1)
     workload = fleet.state.workloads[WEB]
     fleet.state.apply_event(PodsUnschedulable("own-1", "default/web", 7, 1, "default/web", 1, "0/2 nodes"), fleet.now)
     aftermath.hold_clusters(fleet.state, workload, ["own-1"], fleet.now)
-    room = fleet.state.room_in_cluster("own-1", workload.shape, node_groups=False, now=fleet.now + 5)
+    room = fleet.state.room_in_cluster("own-1", workload.replica_shape, node_groups=False, now=fleet.now + 5)
     assert (room.certain, limit_text(room.limited_by)) == (
         0,
         "held for 10 s more: replicas of this shape were taken back",
     )
     fleet.now += 15
-    assert free(fleet) == 7
+    assert free_room(fleet) == 7
 
 
 def test_an_older_status_is_dropped() -> None:
-    fleet = placed()
-    fleet.state.apply_event(observed("own-1", WEB, NO_GENERATION, STATE_PRESENT, 5), fleet.now)
-    fleet.state.apply_event(observed("own-1", WEB, NO_GENERATION, STATE_ABSENT, 4), fleet.now)
+    fleet = fleet_with_web()
+    fleet.state.apply_event(workload_observed("own-1", WEB, NO_GENERATION, STATE_PRESENT, 5), fleet.now)
+    fleet.state.apply_event(workload_observed("own-1", WEB, NO_GENERATION, STATE_ABSENT, 4), fleet.now)
     assert fleet.state.workloads[WEB].statuses["own-1"].state == STATE_PRESENT
 
 
 def test_what_is_forgotten_leaves_nothing() -> None:
     fleet = Fleet()
-    fleet.join(cluster("c", "cloud", (group(),)), [node("n")])
+    fleet.join_cluster(joined_cluster("c", "cloud", (node_group(),)), [node_row("n")])
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}
-    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(6), config)), fleet.moment())
+    decided = decisions.decide_apply(
+        fleet.state, ApplyRequest(manifest_texts(deployment(6), config)), fleet.next_moment()
+    )
     for event in decided.events:
         fleet.state.apply_event(event, fleet.now)
     fleet.state.forget_workload(WEB)
-    assert seen(fleet.state) == seen(PlannerState(PlannerRules()))
+    assert observable_state(fleet.state) == observable_state(PlannerState(PlannerRules()))
     assert fleet.state.unbound_places() == set()
 
 
 def test_a_cluster_that_left_has_no_room_and_stops_nothing() -> None:
     """Its parts stay listed; nothing is taken back from what cannot be seen, and nothing fails."""
-    fleet = placed(3)
-    fleet.change("own-1", shown=(facts(version(fleet), spec=3),))
+    fleet = fleet_with_web(3)
+    fleet.report_change("own-1", shown=(workload_facts(version_of_part(fleet), spec=3),))
     aftermath.update_progress_timers(fleet.state, fleet.now)
     fleet.state.apply_event(ClusterLeft("own-1"), fleet.now)
     fleet.now += 100
     aftermath.update_progress_timers(fleet.state, fleet.now)
-    assert list(aftermath.workloads_to_take_back(fleet.state, fleet.moment())) == []
+    assert list(aftermath.workloads_to_take_back(fleet.state, fleet.next_moment())) == []
     assert set(fleet.state.workloads[WEB].parts) == {"own-1"}
 
 
 def test_a_full_block_of_a_cluster_that_did_not_join_yet_is_kept() -> None:
-    rows: list[NodeRow] = [node("a")]
+    rows: list[NodeRow] = [node_row("a")]
     fleet = Fleet()
-    fleet.state.apply_event(reported("own-1", rows), fleet.now, columns=columns_of(rows))
-    fleet.state.apply_event(cluster("own-1"), fleet.now)
+    fleet.state.apply_event(capacity_reported("own-1", rows), fleet.now, columns=columns_of(rows))
+    fleet.state.apply_event(joined_cluster("own-1"), fleet.now)
     fleet.sequences["own-1"] = 0
-    fleet.beat("own-1")
-    assert fleet.state.clusters["own-1"].fit_of_shape(fleet_shape(fleet)).total == 4
+    fleet.send_heartbeats("own-1")
+    assert fleet.state.clusters["own-1"].fit_of_shape(apply_and_find_shape(fleet)).total == 4
 
 
-def fleet_shape(fleet: Fleet) -> Any:
-    for event in decisions.decide_apply(fleet.state, ApplyRequest(texts(deployment(1))), fleet.moment()).events:
+def apply_and_find_shape(fleet: Fleet) -> Any:
+    for event in decisions.decide_apply(
+        fleet.state, ApplyRequest(manifest_texts(deployment(1))), fleet.next_moment()
+    ).events:
         fleet.state.apply_event(event, fleet.now)
-    return fleet.state.workloads[WEB].shape
+    return fleet.state.workloads[WEB].replica_shape

@@ -14,38 +14,48 @@ from spillway.api import ApplyRequest, RequestError
 from spillway.lending_marks import LENT_CLUSTER, LENT_NODE, POOL_TAINT, SUPPLY_CLASS, virtual_node_name
 from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED, NodeRow, Policy, Taint
 
-from .builders import Fleet, cluster, deployment, facts, keep, node, policy, template, texts
+from .builders import (
+    Fleet,
+    apply_to_fleet,
+    deployment,
+    joined_cluster,
+    manifest_texts,
+    node_row,
+    placement_policy,
+    pod_template,
+    workload_facts,
+)
 
 KEY = ("default", "web")
 TOLERANT = [{"key": POOL_TAINT, "operator": "Exists"}]
 
 
-def apply(fleet: Fleet, replicas: int, **spec: Any) -> None:
-    pod = template(tolerations=TOLERANT)
-    request = ApplyRequest(texts(deployment(replicas, pod=pod), policy(**spec)))
-    keep(fleet, decisions.decide_apply(fleet.state, request, fleet.moment()).events)
+def apply_workload(fleet: Fleet, replicas: int, **spec: Any) -> None:
+    pod = pod_template(tolerations=TOLERANT)
+    request = ApplyRequest(manifest_texts(deployment(replicas, pod=pod), placement_policy(**spec)))
+    apply_to_fleet(fleet, decisions.decide_apply(fleet.state, request, fleet.next_moment()).events)
 
 
-def placed(fleet: Fleet) -> dict[str, int]:
+def placed_by_cluster(fleet: Fleet) -> dict[str, int]:
     workload = fleet.state.workloads[KEY]
     kept = {name: part.replicas_kept for name, part in workload.parts.items() if part.replicas_kept}
     return kept | ({"": workload.unplaced} if workload.unplaced else {})
 
 
-def virtual(name: str) -> NodeRow:
+def virtual_node(name: str) -> NodeRow:
     labels = {LENT_CLUSTER: "own", LENT_NODE: name, SUPPLY_CLASS: "idle"}
-    return node(virtual_node_name("own", name), labels=labels, taints=(Taint(POOL_TAINT, "idle", "NoSchedule"),))
+    return node_row(virtual_node_name("own", name), labels=labels, taints=(Taint(POOL_TAINT, "idle", "NoSchedule"),))
 
 
 @pytest.fixture
 def fleet() -> Fleet:
     """Four cores of each class; the idle ones are lent nodes of `own`, which is of no class that such work uses."""
     fleet = Fleet()
-    fleet.join(cluster("batch"), [node("b")])
-    fleet.join(cluster("own", **{SUPPLY_CLASS: "reserved"}), [node("n1", state=NODE_LENT)])
-    fleet.join(cluster("pool", **{SUPPLY_CLASS: "idle"}), [virtual("n1")])
-    fleet.join(cluster("shared", **{SUPPLY_CLASS: "colocated"}), [node("s")])
-    fleet.join(cluster("cloud-1", "cloud"), [node("c")])
+    fleet.join_cluster(joined_cluster("batch"), [node_row("b")])
+    fleet.join_cluster(joined_cluster("own", **{SUPPLY_CLASS: "reserved"}), [node_row("n1", state=NODE_LENT)])
+    fleet.join_cluster(joined_cluster("pool", **{SUPPLY_CLASS: "idle"}), [virtual_node("n1")])
+    fleet.join_cluster(joined_cluster("shared", **{SUPPLY_CLASS: "colocated"}), [node_row("s")])
+    fleet.join_cluster(joined_cluster("cloud-1", "cloud"), [node_row("c")])
     return fleet
 
 
@@ -63,21 +73,21 @@ def fleet() -> Fleet:
 def test_classes_are_used_in_their_order_and_offline_work_never_the_last(
     fleet: Fleet, work: str, replicas: int, where: dict[str, int]
 ) -> None:
-    apply(fleet, replicas, work=work)
-    assert placed(fleet) == where
+    apply_workload(fleet, replicas, work=work)
+    assert placed_by_cluster(fleet) == where
 
 
 def test_what_fits_nothing_that_is_idle_now_is_not_refused_but_waits() -> None:
     """By day no node is lent: a job for the night is declared all the same."""
     fleet = Fleet()
-    fleet.join(cluster("own", **{SUPPLY_CLASS: "reserved"}), [node("n1")])
-    fleet.join(cluster("pool", **{SUPPLY_CLASS: "idle"}), [node("small", 100)])
-    apply(fleet, 2, work="Offline")
-    assert placed(fleet) == {"": 2}
-    fleet.change("own", [node("n1", state=NODE_LENT)])
-    fleet.change("pool", [virtual("n1")])
+    fleet.join_cluster(joined_cluster("own", **{SUPPLY_CLASS: "reserved"}), [node_row("n1")])
+    fleet.join_cluster(joined_cluster("pool", **{SUPPLY_CLASS: "idle"}), [node_row("small", 100)])
+    apply_workload(fleet, 2, work="Offline")
+    assert placed_by_cluster(fleet) == {"": 2}
+    fleet.report_change("own", [node_row("n1", state=NODE_LENT)])
+    fleet.report_change("pool", [virtual_node("n1")])
     pass_time(fleet, 1)
-    assert placed(fleet) == {"pool": 2}
+    assert placed_by_cluster(fleet) == {"pool": 2}
 
 
 @pytest.mark.parametrize(
@@ -94,66 +104,68 @@ def test_what_fits_nothing_that_is_idle_now_is_not_refused_but_waits() -> None:
 )
 def test_what_no_work_can_have_is_named(spec: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError) as refused:
-        read_policy(policy(**spec))
+        read_policy(placement_policy(**spec))
     assert message in refused.value.text
 
 
 def test_a_tier_may_name_supply_classes(fleet: Fleet) -> None:
-    apply(fleet, 6, tiers=[{"name": "spare", "clusters": {"supplyClasses": ["idle", "colocated"]}}])
-    assert placed(fleet) == {"pool": 3, "shared": 3}
+    apply_workload(fleet, 6, tiers=[{"name": "spare", "clusters": {"supplyClasses": ["idle", "colocated"]}}])
+    assert placed_by_cluster(fleet) == {"pool": 3, "shared": 3}
 
 
 def test_without_a_word_work_is_online() -> None:
-    assert read_policy(policy()) == Policy(read_policy(policy()).tiers, (), "Wait", work="Online")
-    assert read_policy(json.loads(json.dumps(policy(work="Online")))) == read_policy(policy())
+    assert read_policy(placement_policy()) == Policy(read_policy(placement_policy()).tiers, (), "Wait", work="Online")
+    assert read_policy(json.loads(json.dumps(placement_policy(work="Online")))) == read_policy(placement_policy())
 
 
 # ── A lent node goes back, and who ran there has lost the place ─────────────────────────────────────────────────────
 
 
-def bound(fleet: Fleet, count: int) -> None:
+def report_bound_pods(fleet: Fleet, count: int) -> None:
     """The pool shows so many of its pods bound, of all that its object has."""
     part = fleet.state.workloads[KEY].parts["pool"]
-    shown = facts(part.version, count, spec=part.replicas, status=part.replicas, updated=part.replicas)
-    fleet.change("pool", shown=(shown,))
+    shown = workload_facts(part.version, count, spec=part.replicas, status=part.replicas, updated=part.replicas)
+    fleet.report_change("pool", shown=(shown,))
 
 
 def pass_time(fleet: Fleet, seconds: int) -> None:
     """As the planner does it, second by second."""
-    memory = RoundMemory(PlannerSettings().pace())
+    memory = RoundMemory(PlannerSettings().headroom_pace())
     for _ in range(seconds):
         fleet.now += 1
-        fleet.beat()
-        for step in steps_of_round(fleet.state, memory, fleet.moments()):
-            keep(fleet, step.events)
+        fleet.send_heartbeats()
+        for step in steps_of_round(fleet.state, memory, fleet.decision_clock()):
+            apply_to_fleet(fleet, step.events)
 
 
-def recall(fleet: Fleet) -> None:
+def recall_node(fleet: Fleet) -> None:
     """The owner takes its node, and the pods that ran there are made again and find no node."""
-    bound(fleet, 4)
+    report_bound_pods(fleet, 4)
     pass_time(fleet, 1)
-    fleet.change("own", [node("n1", state=NODE_RECALLED)])
-    fleet.change("pool", removed=(virtual("n1").name,))
-    bound(fleet, 0)
-    fleet.change("own", [node("n1", state=NODE_OWNED)])
+    fleet.report_change("own", [node_row("n1", state=NODE_RECALLED)])
+    fleet.report_change("pool", removed=(virtual_node("n1").name,))
+    report_bound_pods(fleet, 0)
+    fleet.report_change("own", [node_row("n1", state=NODE_OWNED)])
 
 
 def test_near_line_work_that_lost_its_place_has_another_within_a_minute(fleet: Fleet) -> None:
-    apply(fleet, 8, work="NearLine")
-    assert placed(fleet) == {"batch": 4, "pool": 4}
-    recall(fleet)
+    apply_workload(fleet, 8, work="NearLine")
+    assert placed_by_cluster(fleet) == {"batch": 4, "pool": 4}
+    recall_node(fleet)
     pass_time(fleet, 60)
-    assert placed(fleet) == {"batch": 4, "shared": 4}
+    assert placed_by_cluster(fleet) == {"batch": 4, "shared": 4}
 
 
 def test_offline_work_that_lost_its_place_waits_and_goes_on_where_something_is_idle_again(fleet: Fleet) -> None:
-    apply(fleet, 12, work="Offline")
-    assert placed(fleet) == {"batch": 4, "pool": 4, "shared": 4}
-    recall(fleet)
+    apply_workload(fleet, 12, work="Offline")
+    assert placed_by_cluster(fleet) == {"batch": 4, "pool": 4, "shared": 4}
+    recall_node(fleet)
     pass_time(fleet, 60)
-    assert placed(fleet) == {"batch": 4, "shared": 4, "": 4}, "the cloud has room for it"
-    fleet.change("own", [node("n1", state=NODE_LENT)])
-    fleet.change("pool", [virtual("n1")])
-    bound(fleet, 4)  # Its pods wait there still, and the pool's scheduler finds the node before the planner does.
+    assert placed_by_cluster(fleet) == {"batch": 4, "shared": 4, "": 4}, "the cloud has room for it"
+    fleet.report_change("own", [node_row("n1", state=NODE_LENT)])
+    fleet.report_change("pool", [virtual_node("n1")])
+    report_bound_pods(
+        fleet, 4
+    )  # Its pods wait there still, and the pool's scheduler finds the node before the planner does.
     pass_time(fleet, 1)
-    assert placed(fleet) == {"batch": 4, "pool": 4, "shared": 4}
+    assert placed_by_cluster(fleet) == {"batch": 4, "pool": 4, "shared": 4}

@@ -11,113 +11,119 @@ from spillway.api import RequestError
 from spillway.kubernetes.label_text import KEY_LENGTH_MAX, LABEL_LENGTH_MAX
 from spillway.kubernetes.term_bounds import LABELS_MAX, TERMS_MAX, VALUES_MAX
 
-from .builders import deployment, texts
+from .builders import deployment, manifest_texts
 
 Spec = dict[str, Any]
 
 
-def tolerations(count: int) -> Spec:
+def spec_with_tolerations(count: int) -> Spec:
     return {"tolerations": [{"key": f"k{number}", "operator": "Exists"} for number in range(count)]}
 
 
-def spread(count: int) -> Spec:
+def spec_with_spread(count: int) -> Spec:
     constraint = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
     return {"topologySpreadConstraints": [constraint] * count}
 
 
-def of_nodes(*terms: list[Spec]) -> Spec:
+def spec_with_node_terms(*terms: list[Spec]) -> Spec:
     required = {"nodeSelectorTerms": [{"matchExpressions": term} for term in terms]}
     return {"affinity": {"nodeAffinity": {REQUIRED: required}}}
 
 
-def node_terms(count: int) -> Spec:
-    return of_nodes(*([{"key": f"k{number}", "operator": "Exists"}] for number in range(count)))
+def spec_with_term_count(count: int) -> Spec:
+    return spec_with_node_terms(*([{"key": f"k{number}", "operator": "Exists"}] for number in range(count)))
 
 
-def expressions(count: int) -> Spec:
-    return of_nodes([{"key": f"k{number}", "operator": "Exists"} for number in range(count)])
+def spec_with_expressions(count: int) -> Spec:
+    return spec_with_node_terms([{"key": f"k{number}", "operator": "Exists"} for number in range(count)])
 
 
-def values(count: int) -> Spec:
+def spec_with_expression_values(count: int) -> Spec:
     named = [f"node-{number}" for number in range(count)]
-    return of_nodes([{"key": "kubernetes.io/hostname", "operator": "In", "values": named}])
+    return spec_with_node_terms([{"key": "kubernetes.io/hostname", "operator": "In", "values": named}])
 
 
-def pod_terms(kind: str) -> Callable[[int], Spec]:
+def maker_of_pod_terms(kind: str) -> Callable[[int], Spec]:
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "other"}}}
     return lambda count: {"affinity": {kind: {REQUIRED: [term] * count}}}
 
 
-def namespaces(count: int) -> Spec:
+def spec_with_namespaces(count: int) -> Spec:
     """With as many label keys, so that neither is above by itself."""
     named, keys = [f"n{number}" for number in range(count // 2)], [f"k{number}" for number in range(count // 2)]
     term = {"topologyKey": "zone", "namespaces": named[1:], "matchLabelKeys": [*keys, *["k"] * (count % 2)]}
     return {"affinity": {"podAffinity": {REQUIRED: [term]}}}
 
 
-def labels(count: int) -> Spec:
+def spec_with_node_labels(count: int) -> Spec:
     return {"nodeSelector": {f"k{number}": "a" for number in range(count)}}
 
 
 @pytest.mark.parametrize(
     ("spec", "most", "field"),
     [
-        pytest.param(tolerations, TERMS_MAX, ".tolerations", id="tolerations"),
-        pytest.param(spread, TERMS_MAX, ".topologySpreadConstraints", id="spread"),
-        pytest.param(node_terms, TERMS_MAX, f".affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms", id="node terms"),
-        pytest.param(pod_terms("podAffinity"), TERMS_MAX, f".affinity.podAffinity.{REQUIRED}", id="pod terms"),
-        pytest.param(pod_terms("podAntiAffinity"), TERMS_MAX, f".affinity.podAntiAffinity.{REQUIRED}", id="anti terms"),
-        pytest.param(expressions, LABELS_MAX, "", id="expressions"),
-        pytest.param(labels, LABELS_MAX, "", id="labels"),
-        pytest.param(values, VALUES_MAX, "", id="values"),
-        pytest.param(namespaces, VALUES_MAX, "", id="namespaces and label keys"),
+        pytest.param(spec_with_tolerations, TERMS_MAX, ".tolerations", id="tolerations"),
+        pytest.param(spec_with_spread, TERMS_MAX, ".topologySpreadConstraints", id="spread"),
+        pytest.param(
+            spec_with_term_count, TERMS_MAX, f".affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms", id="node terms"
+        ),
+        pytest.param(maker_of_pod_terms("podAffinity"), TERMS_MAX, f".affinity.podAffinity.{REQUIRED}", id="pod terms"),
+        pytest.param(
+            maker_of_pod_terms("podAntiAffinity"), TERMS_MAX, f".affinity.podAntiAffinity.{REQUIRED}", id="anti terms"
+        ),
+        pytest.param(spec_with_expressions, LABELS_MAX, "", id="expressions"),
+        pytest.param(spec_with_node_labels, LABELS_MAX, "", id="labels"),
+        pytest.param(spec_with_expression_values, VALUES_MAX, "", id="values"),
+        pytest.param(spec_with_namespaces, VALUES_MAX, "", id="namespaces and label keys"),
     ],
 )
 def test_as_much_as_the_bound_may_be_said(spec: Callable[[int], Spec], most: int, field: str) -> None:
-    def manifest(count: int) -> tuple[str, ...]:
+    def manifest_of_count(count: int) -> tuple[str, ...]:
         made = deployment(2)
         made["spec"]["template"]["spec"].update(spec(count))
-        return texts(made)
+        return manifest_texts(made)
 
-    read_manifests(manifest(most))
+    read_manifests(manifest_of_count(most))
     with pytest.raises(RequestError, match=f"expected at most {most}") as caught:
-        read_manifests(manifest(most + 1))
+        read_manifests(manifest_of_count(most + 1))
     assert caught.value.code == "INVALID_ARGUMENT"
     assert caught.value.text.startswith(f"Deployment.spec.template.spec{field}: '{most + 1} ")
 
 
-def selector(place: Callable[[Spec], Spec]) -> tuple[Callable[[str], Spec], Callable[[str], Spec]]:
+def selector_makers(place: Callable[[Spec], Spec]) -> tuple[Callable[[str], Spec], Callable[[str], Spec]]:
     """By the key of one label, and by its value."""
     return (lambda text: place({"matchLabels": {text: "a"}}), lambda text: place({"matchLabels": {"k": text}}))
 
 
-def of_spread(label_selector: Spec) -> Spec:
+def spec_with_spread_selector(label_selector: Spec) -> Spec:
     return {
-        "topologySpreadConstraints": [spread(1)["topologySpreadConstraints"][0] | {"labelSelector": label_selector}]
+        "topologySpreadConstraints": [
+            spec_with_spread(1)["topologySpreadConstraints"][0] | {"labelSelector": label_selector}
+        ]
     }
 
 
-def of_pods(label_selector: Spec, field: str = "labelSelector") -> Spec:
+def spec_with_pod_affinity(label_selector: Spec, field: str = "labelSelector") -> Spec:
     return {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "zone", field: label_selector}]}}}
 
 
-def of_term(**fields: Any) -> Spec:
+def spec_with_anti_affinity_term(**fields: Any) -> Spec:
     term = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"app": "other"}}} | fields
     return {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
 
 
-def node_name(text: str) -> Spec:
+def spec_with_node_name(text: str) -> Spec:
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [text]}]}
     return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}}}
 
 
-def any_of_pods(*values: str) -> Spec:
-    return of_pods({"matchExpressions": [{"key": "k", "operator": "In", "values": list(values)}]})
+def spec_with_pod_values(*values: str) -> Spec:
+    return spec_with_pod_affinity({"matchExpressions": [{"key": "k", "operator": "In", "values": list(values)}]})
 
 
 NODES = f"affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms[0]"
 PODS, ANTI = f"affinity.podAffinity.{REQUIRED}[0]", f"affinity.podAntiAffinity.{REQUIRED}[0]"
-OF_SPREAD, OF_PODS = selector(of_spread), selector(of_pods)
+OF_SPREAD, OF_PODS = selector_makers(spec_with_spread_selector), selector_makers(spec_with_pod_affinity)
 KEY, VALUE = KEY_LENGTH_MAX, LABEL_LENGTH_MAX
 
 
@@ -139,23 +145,25 @@ KEY, VALUE = KEY_LENGTH_MAX, LABEL_LENGTH_MAX
             id="toleration's value",
         ),
         pytest.param(
-            lambda text: of_nodes([{"key": text, "operator": "Exists"}]),
+            lambda text: spec_with_node_terms([{"key": text, "operator": "Exists"}]),
             KEY,
             f"{NODES}.matchExpressions.key",
             id="expression's key",
         ),
         pytest.param(
-            lambda text: of_nodes([{"key": "k", "operator": "In", "values": ["a", text]}]),
+            lambda text: spec_with_node_terms([{"key": "k", "operator": "In", "values": ["a", text]}]),
             VALUE,
             f"{NODES}.matchExpressions.values",
             id="expression's value",
         ),
-        pytest.param(node_name, 253, f"{NODES}.matchFields.values", id="node's name"),
+        pytest.param(spec_with_node_name, 253, f"{NODES}.matchFields.values", id="node's name"),
         pytest.param(OF_PODS[0], KEY, f"{PODS}.labelSelector.matchLabels", id="pods' key"),
         pytest.param(OF_PODS[1], VALUE, f"{PODS}.labelSelector.matchLabels.k", id="pods' value"),
-        pytest.param(any_of_pods, VALUE, f"{PODS}.labelSelector.matchExpressions.values", id="pods' expression"),
         pytest.param(
-            lambda text: of_pods({"matchLabels": {"k": text}}, "namespaceSelector"),
+            spec_with_pod_values, VALUE, f"{PODS}.labelSelector.matchExpressions.values", id="pods' expression"
+        ),
+        pytest.param(
+            lambda text: spec_with_pod_affinity({"matchLabels": {"k": text}}, "namespaceSelector"),
             VALUE,
             f"{PODS}.namespaceSelector.matchLabels.k",
             id="namespaces' value",
@@ -164,19 +172,28 @@ KEY, VALUE = KEY_LENGTH_MAX, LABEL_LENGTH_MAX
         pytest.param(
             OF_SPREAD[1], VALUE, "topologySpreadConstraints[0].labelSelector.matchLabels.k", id="spread's value"
         ),
-        pytest.param(lambda text: of_term(topologyKey=text), KEY, f"{ANTI}.topologyKey", id="topology key"),
-        pytest.param(lambda text: of_term(namespaces=[text]), VALUE, f"{ANTI}.namespaces", id="namespace"),
-        pytest.param(lambda text: of_term(matchLabelKeys=[text]), KEY, f"{ANTI}.matchLabelKeys", id="label key"),
+        pytest.param(
+            lambda text: spec_with_anti_affinity_term(topologyKey=text), KEY, f"{ANTI}.topologyKey", id="topology key"
+        ),
+        pytest.param(
+            lambda text: spec_with_anti_affinity_term(namespaces=[text]), VALUE, f"{ANTI}.namespaces", id="namespace"
+        ),
+        pytest.param(
+            lambda text: spec_with_anti_affinity_term(matchLabelKeys=[text]),
+            KEY,
+            f"{ANTI}.matchLabelKeys",
+            id="label key",
+        ),
     ],
 )
 def test_a_label_is_as_long_as_kubernetes_lets_it_be(spec: Callable[[str], Spec], most: int, field: str) -> None:
-    def manifest(length: int) -> tuple[str, ...]:
+    def manifest_of_length(length: int) -> tuple[str, ...]:
         made = deployment(2)
         made["spec"]["template"]["spec"].update(spec("x" * length))
-        return texts(made)
+        return manifest_texts(made)
 
-    read_manifests(manifest(most))
+    read_manifests(manifest_of_length(most))
     with pytest.raises(RequestError, match=f"expected at most {most} characters, not {most + 1}$") as caught:
-        read_manifests(manifest(most + 1))
+        read_manifests(manifest_of_length(most + 1))
     assert caught.value.code == "INVALID_ARGUMENT"
     assert caught.value.text.startswith(f"Deployment.spec.template.spec.{field}: 'xxx")

@@ -14,11 +14,11 @@ SHAPE = Shape("shop", (("cpu", 1000), ("pods", 1)))
 FIRST, SECOND = ("shop", "first"), ("shop", "second")
 
 
-def rooms(certain: int) -> Rooms:
+def rooms_of_size(certain: int) -> Rooms:
     return (Room(certain, certain, NO_LIMIT, when_empty=True),)
 
 
-def listed(*keys: tuple[str, str]) -> WaitingList:
+def waiting_list_of(*keys: tuple[str, str]) -> WaitingList:
     waiting = WaitingList()
     for key in keys:
         waiting.put_workload(key, SHAPE)
@@ -28,34 +28,34 @@ def listed(*keys: tuple[str, str]) -> WaitingList:
 
 def test_room_that_another_takes_and_gives_back_between_two_looks_is_a_gain() -> None:
     """Seed 197: the first takes all, the second finds none; when it is back at the next look, the second is due."""
-    waiting = listed(FIRST, SECOND)
-    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(4), 99)
+    waiting = waiting_list_of(FIRST, SECOND)
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(4), 99)
     assert waiting.due_workloads(9) == [FIRST, SECOND]
-    waiting.note_tried(FIRST, lambda _cluster, _shape: rooms(4))
+    waiting.note_tried(FIRST, lambda _cluster, _shape: rooms_of_size(4))
     waiting.mark_changed_clusters("own-1")
-    waiting.note_tried(SECOND, lambda _cluster, _shape: rooms(0))
+    waiting.note_tried(SECOND, lambda _cluster, _shape: rooms_of_size(0))
     assert waiting.due_workloads(9) == []
     waiting.mark_changed_clusters("own-1")
-    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(4), 99)
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(4), 99)
     assert SECOND in waiting.due_workloads(9)
 
 
 def test_a_gain_that_one_try_sees_first_is_not_hidden_from_the_others() -> None:
-    waiting = listed(FIRST, SECOND)
-    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(0), 99)
+    waiting = waiting_list_of(FIRST, SECOND)
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(0), 99)
     for key in (FIRST, SECOND):
         waiting.remove_from_due(key)
     waiting.mark_changed_clusters("own-1")
-    waiting.note_tried(FIRST, lambda _cluster, _shape: rooms(2))
-    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(2), 99)
+    waiting.note_tried(FIRST, lambda _cluster, _shape: rooms_of_size(2))
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(2), 99)
     assert waiting.due_workloads(9) == [SECOND]
 
 
 def test_a_higher_priority_is_due_first_then_who_has_waited_longest() -> None:
-    waiting = listed(FIRST, SECOND)
+    waiting = waiting_list_of(FIRST, SECOND)
     third = ("shop", "third")
     waiting.put_workload(third, SHAPE, priority=5)
-    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(4), 99)
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(4), 99)
     assert waiting.due_workloads(9) == [third, FIRST, SECOND]
     waiting.put_workload(SECOND, SHAPE, priority=9)
     assert waiting.due_workloads(2) == [SECOND, third]
@@ -63,8 +63,8 @@ def test_a_higher_priority_is_due_first_then_who_has_waited_longest() -> None:
 
 def test_a_namespace_that_no_room_helps_delays_another_by_one_turn() -> None:
     """Workloads that wait for their own policy's limits are due at each gain, thousands of them, longest due first."""
-    waiting = listed(*(("greedy", str(number)) for number in range(200)), FIRST, SECOND, ("office", "first"))
-    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(4), 999)
+    waiting = waiting_list_of(*(("greedy", str(number)) for number in range(200)), FIRST, SECOND, ("office", "first"))
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(4), 999)
     assert waiting.due_workloads(5) == [("greedy", "0"), FIRST, ("office", "first"), ("greedy", "1"), SECOND]
     for key in (FIRST, SECOND):
         waiting.remove_from_due(key)
@@ -86,7 +86,7 @@ def test_each_namespace_of_the_highest_priority_has_its_turn(priorities: dict[tu
     for key, priority in priorities.items():
         waiting.put_workload(key, SHAPE, priority)
     waiting.mark_changed_clusters("own-1")
-    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(4), 99)
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(4), 99)
     tried = list[tuple[str, str]]()
     while due := waiting.due_workloads(most):
         for key in due:
@@ -108,9 +108,9 @@ def test_each_namespace_of_the_highest_priority_has_its_turn(priorities: dict[tu
 
 def test_when_a_brake_goes_all_are_due_for_whom_there_is_room() -> None:
     """Seed 850930: a frozen cluster took none, and its room did not grow when it was released."""
-    waiting = listed(FIRST)
+    waiting = waiting_list_of(FIRST)
     waiting.put_workload(SECOND, Shape("shop", (("cpu", 9000), ("pods", 1))))
-    waiting.look_at_changed_clusters(lambda _cluster, shape: rooms(4 if shape == SHAPE else 0), 99)
+    waiting.look_at_changed_clusters(lambda _cluster, shape: rooms_of_size(4 if shape == SHAPE else 0), 99)
     for key in (FIRST, SECOND):
         waiting.remove_from_due(key)
     waiting.retry_hopeful()
@@ -125,31 +125,31 @@ def test_a_look_is_bounded_and_the_next_one_begins_where_it_ended() -> None:
     for cluster in ("own-1", "own-2", "own-3"):
         waiting.mark_changed_clusters(cluster)
 
-    def look() -> list[str]:
+    def look_at_changed() -> list[str]:
         looked_at.clear()
-        waiting.look_at_changed_clusters(lambda cluster, _shape: looked_at.append(cluster) or rooms(1), 3)
+        waiting.look_at_changed_clusters(lambda cluster, _shape: looked_at.append(cluster) or rooms_of_size(1), 3)
         return looked_at
 
-    assert look() == ["own-1", "own-1", "own-2", "own-2"]
+    assert look_at_changed() == ["own-1", "own-1", "own-2", "own-2"]
     waiting.mark_changed_clusters("own-1")
-    assert look() == ["own-3", "own-3", "own-1", "own-1"]
-    assert look() == []
+    assert look_at_changed() == ["own-3", "own-3", "own-1", "own-1"]
+    assert look_at_changed() == []
 
 
 @given(st.lists(st.tuples(st.sampled_from(("look", "first", "second")), st.integers(0, 3)), max_size=12))
 def test_who_was_tried_on_less_than_there_is_becomes_due(steps: list[tuple[str, int]]) -> None:
     """Whatever happens in whatever order: after a look, each one was tried on at least this room, or is due."""
-    waiting = listed(FIRST, SECOND)
+    waiting = waiting_list_of(FIRST, SECOND)
     tried_on = {FIRST: 0, SECOND: 0}
     for what, certain in steps:
         waiting.mark_changed_clusters("own-1")
         if what == "look":
-            waiting.look_at_changed_clusters(lambda _cluster, _shape, certain=certain: rooms(certain), 99)
+            waiting.look_at_changed_clusters(lambda _cluster, _shape, certain=certain: rooms_of_size(certain), 99)
         else:
             key = FIRST if what == "first" else SECOND
-            waiting.note_tried(key, lambda _cluster, _shape, certain=certain: rooms(certain))
+            waiting.note_tried(key, lambda _cluster, _shape, certain=certain: rooms_of_size(certain))
             tried_on[key] = certain
     waiting.mark_changed_clusters("own-1")
-    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms(2), 99)
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(2), 99)
     due = waiting.due_workloads(9)
     assert [key for key, certain in tried_on.items() if certain < 2 and key not in due] == []

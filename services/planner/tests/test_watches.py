@@ -10,7 +10,7 @@ from spillway.addresses import WORKLOADS
 from spillway.api import RequestError
 
 
-def packed(text: str) -> str:
+def packed_token(text: str) -> str:
     return base64.urlsafe_b64encode(zlib.compress(text.encode())).decode()
 
 
@@ -24,19 +24,19 @@ def test_a_position_is_read_as_it_was_given() -> None:
     [
         "x",
         "x" * 20_000,
-        packed("[" * 200_000),
-        packed("{" * 10),
-        packed('{"a": 1}'),
-        packed("[1]"),
-        packed(f'[["{WORKLOADS.name}", 0, Infinity]]'),
-        packed(f'[["{WORKLOADS.name}", -Infinity, 1]]'),
-        packed(f'[["{WORKLOADS.name}", 0, NaN]]'),
-        packed(f'[["{WORKLOADS.name}", 0, 1e999]]'),
-        packed(f'[["{WORKLOADS.name}", 0, -1]]'),
-        packed(f'[["{WORKLOADS.name}", 0, {2**63}]]'),
-        packed(f'[["{WORKLOADS.name}", {2**31}, 1]]'),
-        packed(f'[["{WORKLOADS.name}", 0, {"9" * 10_000}]]'),
-        packed('[["another", 0, 1]]'),
+        packed_token("[" * 200_000),
+        packed_token("{" * 10),
+        packed_token('{"a": 1}'),
+        packed_token("[1]"),
+        packed_token(f'[["{WORKLOADS.name}", 0, Infinity]]'),
+        packed_token(f'[["{WORKLOADS.name}", -Infinity, 1]]'),
+        packed_token(f'[["{WORKLOADS.name}", 0, NaN]]'),
+        packed_token(f'[["{WORKLOADS.name}", 0, 1e999]]'),
+        packed_token(f'[["{WORKLOADS.name}", 0, -1]]'),
+        packed_token(f'[["{WORKLOADS.name}", 0, {2**63}]]'),
+        packed_token(f'[["{WORKLOADS.name}", {2**31}, 1]]'),
+        packed_token(f'[["{WORKLOADS.name}", 0, {"9" * 10_000}]]'),
+        packed_token('[["another", 0, 1]]'),
     ],
     ids=lambda token: token[:24],
 )

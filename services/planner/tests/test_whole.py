@@ -33,24 +33,24 @@ from spillway.model import NO_GENERATION, Generation, Part, WorkloadFacts
 
 from .builders import (
     Fleet,
-    cluster,
     deployment,
-    facts,
     job,
-    node,
-    policy,
-    room,
-    shape,
+    joined_cluster,
+    make_room,
+    make_shape,
+    manifest_texts,
+    node_row,
+    placement_policy,
+    pod_template,
     statefulset,
-    template,
-    texts,
+    workload_facts,
 )
-from .member import observed
+from .member import workload_observed
 
 DB = ("default", "db")
 NAMES = ("own-1", "own-2", "cloud-1")
 V = Generation(9, 1)
-ONE_POD = shape()
+ONE_POD = make_shape()
 
 
 # ── What is read ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -72,7 +72,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         "StatefulSet.spec.updateStrategy.rollingUpdate.maxSurge: unknown field",
     ),
     "selector": (statefulset(selector={"matchLabels": {"app": "x"}}), "StatefulSet.spec.selector: {'matchLabels'"),
-    "restartPolicy": (job(pod=template()), "Job.spec.template.spec.restartPolicy: 'Always': expected Never or OnF"),
+    "restartPolicy": (job(pod=pod_template()), "Job.spec.template.spec.restartPolicy: 'Always': expected Never or OnF"),
     "Job selector": (job(selector={"matchLabels": {"a": "b"}}), "Job.spec.selector: {'matchLabels': {'a': 'b'}}: exp"),
     "ttl": (job(ttlSecondsAfterFinished=0), "Job.spec.ttlSecondsAfterFinished: 0: expected nothing: the cluster wo"),
     "no containers' image": (
@@ -85,7 +85,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("manifest", "message"), BAD.values(), ids=BAD)
 def test_bad_input_is_refused(manifest: dict[str, Any], message: str) -> None:
     with pytest.raises(RequestError) as caught:
-        read_manifests(texts(manifest))
+        read_manifests(manifest_texts(manifest))
     assert caught.value.code == "INVALID_ARGUMENT"
     assert message in caught.value.text
 
@@ -97,19 +97,19 @@ def test_bad_input_is_refused(manifest: dict[str, Any], message: str) -> None:
         (job(3), 3),
         (job(3, completions=10), 3),
         (job(10, completions=3), 3),
-        ({**job(), "spec": {"template": template(restartPolicy="OnFailure")}}, 1),
-        ({**job(), "spec": {"completions": 5, "template": template(restartPolicy="Never")}}, 1),
+        ({**job(), "spec": {"template": pod_template(restartPolicy="OnFailure")}}, 1),
+        ({**job(), "spec": {"completions": 5, "template": pod_template(restartPolicy="Never")}}, 1),
     ],
 )
 def test_replicas_are_the_pods_that_run_at_a_time(manifest: dict[str, Any], replicas: int) -> None:
-    declaration = read_manifests(texts(manifest))
+    declaration = read_manifests(manifest_texts(manifest))
     assert (declaration.kind, declaration.replicas, declaration.surge) == (manifest["kind"], replicas, 0)
 
 
 def test_what_is_not_computed_is_said() -> None:
-    volumes = read_manifests(texts(statefulset(volumeClaimTemplates=[{"metadata": {"name": "data"}}])))
+    volumes = read_manifests(manifest_texts(statefulset(volumeClaimTemplates=[{"metadata": {"name": "data"}}])))
     assert "volumeClaimTemplates" in volumes.shape.unmodelled[0]
-    assert "suspend" in read_manifests(texts(job(suspend=True))).shape.unmodelled[0]
+    assert "suspend" in read_manifests(manifest_texts(job(suspend=True))).shape.unmodelled[0]
 
 
 # ── The division ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -119,17 +119,17 @@ OWN_FIRST = [{"name": "own", "clusters": {"tiers": ["own"]}}, {"name": "cloud", 
 """own-1 and own-2, then cloud-1."""
 
 
-def divided(
+def divide_whole_workload(
     replicas: int, rooms: dict[str, Room], held: dict[str, int] | None = None, limits: Any = (), **more: Any
 ) -> Division:
     kept = {name: HeldReplicas(count, 0, 0) for name, count in (held or {}).items()}
     return divide_whole(
         Situation(
             replicas=replicas,
-            policy=read_policy(policy(tiers=OWN_FIRST, limits=list(limits))),
-            clusters=[cluster(name, name.partition("-")[0]) for name in NAMES],
+            policy=read_policy(placement_policy(tiers=OWN_FIRST, limits=list(limits))),
+            clusters=[joined_cluster(name, name.partition("-")[0]) for name in NAMES],
             held=kept,
-            room=lambda name, node_groups: rooms.get(name, room(0)) if not node_groups else room(0),
+            room=lambda name, node_groups: rooms.get(name, make_room(0)) if not node_groups else make_room(0),
             settled=more.pop("settled", True),
             age_ms={},
             whole="StatefulSet",
@@ -140,28 +140,46 @@ def divided(
 
 
 DIVISIONS: dict[str, tuple[Division, dict[str, int], int]] = {
-    "the most room": (divided(3, {"own-1": room(4), "own-2": room(5)}), {"own-2": 3}, 0),
-    "a tie goes by name": (divided(3, {"own-1": room(5), "own-2": room(5)}), {"own-1": 3}, 0),
-    "the first tier that takes all": (divided(5, {"own-1": room(4), "cloud-1": room(9)}), {"cloud-1": 5}, 0),
-    "nowhere whole": (divided(5, {name: room(4) for name in NAMES}), {}, 5),
+    "the most room": (divide_whole_workload(3, {"own-1": make_room(4), "own-2": make_room(5)}), {"own-2": 3}, 0),
+    "a tie goes by name": (divide_whole_workload(3, {"own-1": make_room(5), "own-2": make_room(5)}), {"own-1": 3}, 0),
+    "the first tier that takes all": (
+        divide_whole_workload(5, {"own-1": make_room(4), "cloud-1": make_room(9)}),
+        {"cloud-1": 5},
+        0,
+    ),
+    "nowhere whole": (divide_whole_workload(5, {name: make_room(4) for name in NAMES}), {}, 5),
     "a maximum": (
-        divided(3, {"own-1": room(9), "own-2": room(4)}, limits=[{"cluster": "own-1", "max": 2}]),
+        divide_whole_workload(
+            3, {"own-1": make_room(9), "own-2": make_room(4)}, limits=[{"cluster": "own-1", "max": 2}]
+        ),
         {"own-2": 3},
         0,
     ),
     "the cluster of the minimum, or none": (
-        divided(3, {"own-1": room(9), "own-2": room(2)}, limits=[{"cluster": "own-2", "min": 1}]),
+        divide_whole_workload(
+            3, {"own-1": make_room(9), "own-2": make_room(2)}, limits=[{"cluster": "own-2", "min": 1}]
+        ),
         {},
         3,
     ),
-    "growing where it is": (divided(5, {"own-1": room(2), "own-2": room(9)}, {"own-1": 3}), {"own-1": 5}, 0),
-    "what does not fit there waits": (divided(7, {"own-1": room(2), "own-2": room(9)}, {"own-1": 3}), {"own-1": 5}, 2),
-    "fewer": (divided(2, {}, {"own-1": 3}), {"own-1": 2}, 0),
-    "a cluster that may still have it": (divided(3, {"own-2": room(9)}, listed=["own-1"]), {}, 3),
-    "and takes it again": (divided(3, {"own-1": room(3)}, listed=["own-1"]), {"own-1": 3}, 0),
-    "not in part": (divided(3, {"own-1": room(2)}, listed=["own-1"]), {}, 3),
+    "growing where it is": (
+        divide_whole_workload(5, {"own-1": make_room(2), "own-2": make_room(9)}, {"own-1": 3}),
+        {"own-1": 5},
+        0,
+    ),
+    "what does not fit there waits": (
+        divide_whole_workload(7, {"own-1": make_room(2), "own-2": make_room(9)}, {"own-1": 3}),
+        {"own-1": 5},
+        2,
+    ),
+    "fewer": (divide_whole_workload(2, {}, {"own-1": 3}), {"own-1": 2}, 0),
+    "a cluster that may still have it": (divide_whole_workload(3, {"own-2": make_room(9)}, listed=["own-1"]), {}, 3),
+    "and takes it again": (divide_whole_workload(3, {"own-1": make_room(3)}, listed=["own-1"]), {"own-1": 3}, 0),
+    "not in part": (divide_whole_workload(3, {"own-1": make_room(2)}, listed=["own-1"]), {}, 3),
     "what is to go elsewhere does not grow": (
-        divided(4, {"own-1": room(9), "own-2": room(9)}, {"own-1": 3}, reasons={"own-1": "Lost"}),
+        divide_whole_workload(
+            4, {"own-1": make_room(9), "own-2": make_room(9)}, {"own-1": 3}, reasons={"own-1": "Lost"}
+        ),
         {"own-1": 3},
         1,
     ),
@@ -177,63 +195,68 @@ def test_all_or_none(division: Division, replicas: dict[str, int], unplaced: int
 
 
 def test_what_is_only_possible_waits_for_binds_and_then_is_not_there() -> None:
-    rooms = {"own-1": room(2, 6), "cloud-1": room(9)}
-    waits = divided(5, rooms, settled=False)
+    rooms = {"own-1": make_room(2, 6), "cloud-1": make_room(9)}
+    waits = divide_whole_workload(5, rooms, settled=False)
     assert (waits.unplaced, waits.uncertain) == (5, 5)
-    assert divided(5, rooms).replicas == {"cloud-1": 5}
+    assert divide_whole_workload(5, rooms).replicas == {"cloud-1": 5}
 
 
 def test_what_it_waits_for_is_said() -> None:
-    nowhere = divided(5, {"own-1": room(4)})
+    nowhere = divide_whole_workload(5, {"own-1": make_room(4)})
     assert nowhere.waiting_text().startswith(
         "a StatefulSet goes whole to one cluster (own-1: cpu (1 node); own-2: cpu (1 node)"
     )
-    at_home = divided(5, {"own-2": room(9)}, {"own-1": 3})
+    at_home = divide_whole_workload(5, {"own-2": make_room(9)}, {"own-1": 3})
     assert at_home.waiting_text().startswith("a StatefulSet goes whole to one cluster and is in own-1 (")
 
 
 # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def fleet_of() -> Fleet:
+def fleet_of_three() -> Fleet:
     """own-1 takes 4, own-2 takes 3, cloud-1 takes 8."""
-    return Fleet(own_1=[node("a")], own_2=[node("b", 3000)], cloud_1=[node("c", 8000)])
+    return Fleet(own_1=[node_row("a")], own_2=[node_row("b", 3000)], cloud_1=[node_row("c", 8000)])
 
 
-def keep(fleet: Fleet, events: tuple[Event | Tombstone, ...]) -> None:
+def apply_events(fleet: Fleet, events: tuple[Event | Tombstone, ...]) -> None:
     for event in events:
         assert not isinstance(event, Tombstone)
         fleet.state.apply_event(event, fleet.now)
 
 
-def apply(fleet: Fleet, *manifests: dict[str, Any]) -> PlacementReply:
-    decided = decisions.decide_apply(fleet.state, ApplyRequest(texts(*manifests), ""), fleet.moment())
-    keep(fleet, decided.events)
+def apply_manifests(fleet: Fleet, *manifests: dict[str, Any]) -> PlacementReply:
+    decided = decisions.decide_apply(fleet.state, ApplyRequest(manifest_texts(*manifests), ""), fleet.next_moment())
+    apply_events(fleet, decided.events)
     return decided.reply
 
 
-def scale(fleet: Fleet, replicas: int, name: str = "db") -> PlacementReply:
-    decided = decisions.decide_scale(fleet.state, ScaleRequest("", name, replicas, ""), fleet.moment())
-    keep(fleet, decided.events)
+def scale_workload(fleet: Fleet, replicas: int, name: str = "db") -> PlacementReply:
+    decided = decisions.decide_scale(fleet.state, ScaleRequest("", name, replicas, ""), fleet.next_moment())
+    apply_events(fleet, decided.events)
     return decided.reply
 
 
-def parts(fleet: Fleet, name: str = "db") -> dict[str, Part]:
+def parts_by_cluster(fleet: Fleet, name: str = "db") -> dict[str, Part]:
     return fleet.state.workloads["default", name].parts
 
 
-def placed(reply: PlacementReply) -> dict[str, int]:
+def placed_by_cluster(reply: PlacementReply) -> dict[str, int]:
     return {part.cluster: part.replicas for part in reply.parts}
 
 
-def limits(**bounds: dict[str, int]) -> dict[str, Any]:
-    return policy(tiers=OWN_FIRST, limits=[{"cluster": name.replace("_", "-")} | of for name, of in bounds.items()])
+def policy_with_limits(**bounds: dict[str, int]) -> dict[str, Any]:
+    return placement_policy(
+        tiers=OWN_FIRST, limits=[{"cluster": name.replace("_", "-")} | of for name, of in bounds.items()]
+    )
 
 
 CONTRADICTIONS = {
-    "two minima": (limits(own_1={"min": 1}, own_2={"min": 1}), "minima in own-1 and own-2"),
-    "a maximum everywhere": (limits(own_1={"max": 2}, own_2={"max": 2}, cloud_1={"max": 1}), "may have all 3"),
-    "a minimum where the maximum is too low": (limits(own_1={"min": 1, "max": 2}), "may have all 3"),
+    "two minima": (policy_with_limits(own_1={"min": 1}, own_2={"min": 1}), "minima in own-1 and own-2"),
+    "a maximum everywhere": (
+        policy_with_limits(own_1={"max": 2}, own_2={"max": 2}, cloud_1={"max": 1}),
+        "may have all 3",
+    ),
+    "a minimum where the maximum is too low": (policy_with_limits(own_1={"min": 1, "max": 2}), "may have all 3"),
 }
 
 
@@ -241,116 +264,124 @@ CONTRADICTIONS = {
 @pytest.mark.parametrize("manifest", [statefulset(3), job(3)], ids=["StatefulSet", "Job"])
 def test_a_policy_that_would_split_it_is_refused(manifest: dict[str, Any], rules: Any, message: str) -> None:
     with pytest.raises(RequestError) as caught:
-        apply(fleet_of(), manifest, rules)
+        apply_manifests(fleet_of_three(), manifest, rules)
     assert caught.value.code == "INVALID_ARGUMENT"
     assert message in caught.value.text
     assert f"a {manifest['kind']} goes whole to one cluster" in caught.value.text
 
 
 def test_placed_whole_and_refused_when_the_policy_says_so() -> None:
-    assert placed(apply(fleet_of(), statefulset(4), policy(tiers=OWN_FIRST))) == {"own-1": 4}
-    assert placed(apply(fleet_of(), statefulset(6), policy(tiers=OWN_FIRST))) == {"cloud-1": 6}
-    fleet = fleet_of()
-    waits = apply(fleet, statefulset(9), policy(tiers=OWN_FIRST))
-    assert (placed(waits), waits.unplaced) == ({}, 9)
+    assert placed_by_cluster(apply_manifests(fleet_of_three(), statefulset(4), placement_policy(tiers=OWN_FIRST))) == {
+        "own-1": 4
+    }
+    assert placed_by_cluster(apply_manifests(fleet_of_three(), statefulset(6), placement_policy(tiers=OWN_FIRST))) == {
+        "cloud-1": 6
+    }
+    fleet = fleet_of_three()
+    waits = apply_manifests(fleet, statefulset(9), placement_policy(tiers=OWN_FIRST))
+    assert (placed_by_cluster(waits), waits.unplaced) == ({}, 9)
     with pytest.raises(RequestError) as caught:
-        apply(fleet_of(), statefulset(9), policy(tiers=OWN_FIRST, unplaceable="Refuse"))
+        apply_manifests(fleet_of_three(), statefulset(9), placement_policy(tiers=OWN_FIRST, unplaceable="Refuse"))
     assert caught.value.code == "FAILED_PRECONDITION"
 
 
 LABELS = {"app": "web", "tier": "x"}
-TWO_LABELS, OF_BOTH = template(labels=LABELS), {"matchLabels": LABELS}
+TWO_LABELS, OF_BOTH = pod_template(labels=LABELS), {"matchLabels": LABELS}
 REFUSED: dict[str, tuple[dict[str, Any], tuple[dict[str, Any], ...], str]] = {
     "another kind": (deployment(2, "db"), (statefulset(2),), "it is a Deployment: expected the same kind"),
     "a fixed field": (statefulset(2), (statefulset(2) | {"spec": statefulset(2)["spec"] | {"serviceName": "x"}},),
                       "StatefulSet.spec.serviceName cannot be changed"),
     "a Deployment's selector": (deployment(2, "db"), (deployment(2, "db", TWO_LABELS, selector=OF_BOTH),),
                                 "workload default/db: Deployment.spec.selector cannot be changed in a cluster"),
-    "a Job's template": (job(2, "db"), (job(2, "db", template(restartPolicy="OnFailure")),),
+    "a Job's template": (job(2, "db"), (job(2, "db", pod_template(restartPolicy="OnFailure")),),
                          "Job.spec.template cannot be changed"),
-    "a policy without its cluster": (statefulset(2), (statefulset(2), policy(tiers=OWN_FIRST[1:])),
+    "a policy without its cluster": (statefulset(2), (statefulset(2), placement_policy(tiers=OWN_FIRST[1:])),
                                      "rules out cluster own-1, where the StatefulSet runs"),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("before", "after", "message"), REFUSED.values(), ids=REFUSED)
 def test_what_cannot_change_must_be_deleted_first(before: Any, after: Any, message: str) -> None:
-    fleet = Fleet(own_1=[node("a")], cloud_1=[node("c")])
-    apply(fleet, before)
+    fleet = Fleet(own_1=[node_row("a")], cloud_1=[node_row("c")])
+    apply_manifests(fleet, before)
     with pytest.raises(RequestError) as caught:
-        apply(fleet, *after)
+        apply_manifests(fleet, *after)
     assert caught.value.code == "FAILED_PRECONDITION"
     assert message in caught.value.text
 
 
 def test_a_selector_that_a_cluster_would_take_is_taken() -> None:
     """An empty part of it is none; and where no cluster has the object it may be another one."""
-    fleet = Fleet(own_1=[node("a")])
+    fleet = Fleet(own_1=[node_row("a")])
     labels = {"matchLabels": {"app": "web"}}
-    apply(fleet, deployment(2, selector=labels))
-    assert placed(apply(fleet, deployment(3, selector=labels | {"matchExpressions": []}))) == {"own-1": 3}
-    assert apply(fleet, deployment(99, selector=labels)).unplaced
-    waits = apply(fleet, deployment(2, "late", selector=labels))
-    assert (placed(waits), waits.unplaced) == ({}, 2)
+    apply_manifests(fleet, deployment(2, selector=labels))
+    assert placed_by_cluster(apply_manifests(fleet, deployment(3, selector=labels | {"matchExpressions": []}))) == {
+        "own-1": 3
+    }
+    assert apply_manifests(fleet, deployment(99, selector=labels)).unplaced
+    waits = apply_manifests(fleet, deployment(2, "late", selector=labels))
+    assert (placed_by_cluster(waits), waits.unplaced) == ({}, 2)
     other = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["web"]}]}
-    assert apply(fleet, deployment(2, "late", selector=other)).unplaced == 2
+    assert apply_manifests(fleet, deployment(2, "late", selector=other)).unplaced == 2
 
 
 def test_a_job_is_not_scaled_but_applied() -> None:
-    fleet = fleet_of()
-    apply(fleet, job(2))
+    fleet = fleet_of_three()
+    apply_manifests(fleet, job(2))
     with pytest.raises(RequestError) as caught:
-        scale(fleet, 3, "sum")
+        scale_workload(fleet, 3, "sum")
     assert (caught.value.code, "a Job cannot be scaled" in caught.value.text) == ("FAILED_PRECONDITION", True)
-    assert placed(apply(fleet, job(3))) == {"own-1": 3}
+    assert placed_by_cluster(apply_manifests(fleet, job(3))) == {"own-1": 3}
 
 
 def test_scale_out_stays_and_waits() -> None:
-    fleet = fleet_of()
-    apply(fleet, statefulset(2), policy(tiers=OWN_FIRST))
-    reply = scale(fleet, 7)
-    assert (placed(reply), reply.unplaced) == ({"own-1": 4}, 3)
+    fleet = fleet_of_three()
+    apply_manifests(fleet, statefulset(2), placement_policy(tiers=OWN_FIRST))
+    reply = scale_workload(fleet, 7)
+    assert (placed_by_cluster(reply), reply.unplaced) == ({"own-1": 4}, 3)
     assert "is in own-1" in reply.waiting_for
 
 
 def test_a_statefulset_of_none_stays_where_it_was() -> None:
     """Its object is not deleted, and asked for again it is there again, though another cluster has more room."""
-    fleet = fleet_of()
-    apply(fleet, statefulset(2), policy(tiers=OWN_FIRST))
-    assert placed(scale(fleet, 0)) == {"own-1": 0}
-    part = parts(fleet)["own-1"]
+    fleet = fleet_of_three()
+    apply_manifests(fleet, statefulset(2), placement_policy(tiers=OWN_FIRST))
+    assert placed_by_cluster(scale_workload(fleet, 0)) == {"own-1": 0}
+    part = parts_by_cluster(fleet)["own-1"]
     assert (part.replicas, part.removing) == (0, False)
-    apply(fleet, statefulset(0), policy(tiers=OWN_FIRST))
-    assert not parts(fleet)["own-1"].removing
-    assert placed(scale(fleet, 2)) == {"own-1": 2}
-    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "db"), fleet.moment()).events)
-    assert parts(fleet)["own-1"].removing
+    apply_manifests(fleet, statefulset(0), placement_policy(tiers=OWN_FIRST))
+    assert not parts_by_cluster(fleet)["own-1"].removing
+    assert placed_by_cluster(scale_workload(fleet, 2)) == {"own-1": 2}
+    apply_events(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "db"), fleet.next_moment()).events)
+    assert parts_by_cluster(fleet)["own-1"].removing
 
 
 # ── After the placement ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def drained(fleet: Fleet, cluster: str, phase: str = PHASE_DRAINING) -> ClusterMovesReply:
-    set_to = membership.set_phase(fleet.state, SetClusterPhaseRequest(cluster, phase), fleet.moment())
-    keep(fleet, set_to.events)
+def drain_and_move(fleet: Fleet, cluster: str, phase: str = PHASE_DRAINING) -> ClusterMovesReply:
+    set_to = membership.set_phase(fleet.state, SetClusterPhaseRequest(cluster, phase), fleet.next_moment())
+    apply_events(fleet, set_to.events)
     for workload in moves.workloads_due_to_move(fleet.state, fleet.now, UnlimitedAllowance()):
-        keep(fleet, moves.next_move_step(fleet.state, workload, fleet.moment(), UnlimitedAllowance()).events)
+        apply_events(
+            fleet, moves.next_move_step(fleet.state, workload, fleet.next_moment(), UnlimitedAllowance()).events
+        )
     return set_to.reply
 
 
 def test_a_drained_cluster_keeps_it_and_says_for_whom_it_waits() -> None:
-    fleet = fleet_of()
-    apply(fleet, statefulset(2))
-    where = next(iter(parts(fleet)))
-    reply = drained(fleet, where)
+    fleet = fleet_of_three()
+    apply_manifests(fleet, statefulset(2))
+    where = next(iter(parts_by_cluster(fleet)))
+    reply = drain_and_move(fleet, where)
     assert (reply.replicas, reply.confirm) == (0, "")
     placement = fleet.state.workloads[DB].placement
     assert placement is not None
     assert placement.waiting_for == (
         f"held: 2 replicas kept in {where} wait for a person: a StatefulSet does not move by itself"
     )
-    assert parts(fleet)[where].replicas == 2
-    drained(fleet, where, PHASE_ACTIVE)
+    assert parts_by_cluster(fleet)[where].replicas == 2
+    drain_and_move(fleet, where, PHASE_ACTIVE)
     placement = fleet.state.workloads[DB].placement
     assert placement is not None
     assert placement.waiting_for == ""
@@ -358,90 +389,94 @@ def test_a_drained_cluster_keeps_it_and_says_for_whom_it_waits() -> None:
 
 def test_a_cluster_that_is_to_leave_says_that_an_empty_statefulset_keeps_it() -> None:
     """Its volumes might go with its object: a person deletes it."""
-    fleet = fleet_of()
-    apply(fleet, statefulset(2), policy(tiers=OWN_FIRST))
-    scale(fleet, 0)
-    drained(fleet, "own-1")
-    assert said(fleet) == "", "a drain moves what runs"
-    drained(fleet, "own-1", PHASE_LEAVING)
+    fleet = fleet_of_three()
+    apply_manifests(fleet, statefulset(2), placement_policy(tiers=OWN_FIRST))
+    scale_workload(fleet, 0)
+    drain_and_move(fleet, "own-1")
+    assert waiting_reason(fleet) == "", "a drain moves what runs"
+    drain_and_move(fleet, "own-1", PHASE_LEAVING)
     waits = "held: the object in own-1, of no replicas, waits for a person: a StatefulSet does not move by itself"
-    assert said(fleet) == waits
-    assert not parts(fleet)["own-1"].removing
-    drained(fleet, "own-1", PHASE_ACTIVE)
-    assert said(fleet) == ""
-    drained(fleet, "own-1", PHASE_LEAVING)
-    keep(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "db"), fleet.moment()).events)
-    assert parts(fleet)["own-1"].removing
+    assert waiting_reason(fleet) == waits
+    assert not parts_by_cluster(fleet)["own-1"].removing
+    drain_and_move(fleet, "own-1", PHASE_ACTIVE)
+    assert waiting_reason(fleet) == ""
+    drain_and_move(fleet, "own-1", PHASE_LEAVING)
+    apply_events(fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "db"), fleet.next_moment()).events)
+    assert parts_by_cluster(fleet)["own-1"].removing
 
 
-def said(fleet: Fleet) -> str:
+def waiting_reason(fleet: Fleet) -> str:
     placement = fleet.state.workloads[DB].placement
     assert placement is not None
     return placement.waiting_for
 
 
-def after(fleet: Fleet, seconds: float) -> None:
+def pass_time(fleet: Fleet, seconds: float) -> None:
     fleet.now += seconds
-    fleet.beat()
+    fleet.send_heartbeats()
     aftermath.update_progress_timers(fleet.state, fleet.now)
 
 
-def take_back(fleet: Fleet) -> bool:
+def take_back_due(fleet: Fleet) -> bool:
     """Whether anything was due."""
-    due = list(aftermath.workloads_to_take_back(fleet.state, fleet.moment()))
+    due = list(aftermath.workloads_to_take_back(fleet.state, fleet.next_moment()))
     for workload, counts in due:
         aftermath.hold_clusters(fleet.state, workload, counts, fleet.now)
-        keep(fleet, placing.take_back_replicas(fleet.state, workload, counts, fleet.moment()).events)
+        apply_events(fleet, placing.take_back_replicas(fleet.state, workload, counts, fleet.next_moment()).events)
     return bool(due)
 
 
-def retry(fleet: Fleet) -> None:
+def retry_waiting_workloads(fleet: Fleet) -> None:
     for workload in aftermath.next_waiting_workloads(fleet.state, fleet.now):
-        keep(fleet, aftermath.retry_waiting_workload(fleet.state, workload, fleet.moment()).events)
+        apply_events(fleet, aftermath.retry_waiting_workload(fleet.state, workload, fleet.next_moment()).events)
 
 
 def test_with_pods_bound_nothing_is_taken_back() -> None:
-    fleet = fleet_of()
-    apply(fleet, statefulset(3), policy(tiers=OWN_FIRST))
-    shown = facts(parts(fleet)["own-1"].version, 1, name="db", status=3, spec=3)
-    fleet.change("own-1", shown=[shown])
-    after(fleet, 0)
-    after(fleet, 60)
-    assert not take_back(fleet)
-    assert {name: part.replicas for name, part in parts(fleet).items()} == {"own-1": 3}
+    fleet = fleet_of_three()
+    apply_manifests(fleet, statefulset(3), placement_policy(tiers=OWN_FIRST))
+    shown = workload_facts(parts_by_cluster(fleet)["own-1"].version, 1, name="db", status=3, spec=3)
+    fleet.report_change("own-1", shown=[shown])
+    pass_time(fleet, 0)
+    pass_time(fleet, 60)
+    assert not take_back_due(fleet)
+    assert {name: part.replicas for name, part in parts_by_cluster(fleet).items()} == {"own-1": 3}
 
 
 def test_with_none_bound_it_goes_elsewhere_once_its_cluster_says_absent() -> None:
-    fleet = fleet_of()
-    apply(fleet, statefulset(3), policy(tiers=OWN_FIRST))
-    shown = facts(parts(fleet)["own-1"].version, name="db", status=3, spec=3)
-    fleet.change("own-1", shown=[shown])
-    after(fleet, 0)
-    after(fleet, 60)
-    assert take_back(fleet)
-    retry(fleet)
-    assert {name: (part.replicas, part.removing) for name, part in parts(fleet).items()} == {"own-1": (0, True)}
+    fleet = fleet_of_three()
+    apply_manifests(fleet, statefulset(3), placement_policy(tiers=OWN_FIRST))
+    shown = workload_facts(parts_by_cluster(fleet)["own-1"].version, name="db", status=3, spec=3)
+    fleet.report_change("own-1", shown=[shown])
+    pass_time(fleet, 0)
+    pass_time(fleet, 60)
+    assert take_back_due(fleet)
+    retry_waiting_workloads(fleet)
+    assert {name: (part.replicas, part.removing) for name, part in parts_by_cluster(fleet).items()} == {
+        "own-1": (0, True)
+    }
     assert "own-1 may still hold it" in fleet.state.workloads[DB].placement.waiting_for  # type: ignore[union-attr]
-    fleet.change("own-1", facts_removed=[DB])
-    fleet.state.apply_event(observed("own-1", DB, parts(fleet)["own-1"].version, "Absent"), fleet.now)
-    keep(fleet, aftermath.settle_workload(fleet.state, DB, fleet.moment()).events)
-    retry(fleet)
-    assert {name: part.replicas for name, part in parts(fleet).items()} == {"own-2": 3}
+    fleet.report_change("own-1", facts_removed=[DB])
+    fleet.state.apply_event(
+        workload_observed("own-1", DB, parts_by_cluster(fleet)["own-1"].version, "Absent"), fleet.now
+    )
+    apply_events(fleet, aftermath.settle_workload(fleet.state, DB, fleet.next_moment()).events)
+    retry_waiting_workloads(fleet)
+    assert {name: part.replicas for name, part in parts_by_cluster(fleet).items()} == {"own-2": 3}
 
 
 @pytest.mark.parametrize(
     ("shown", "completions", "free"),
     [
         (None, 9, 4),
-        (facts(NO_GENERATION, 1, spec=4), 9, 3),
-        (facts(V, 2), 9, 2),
-        (facts(V, 2, succeeded=6), 9, 1),
-        (facts(V, 2, succeeded=8), 9, 0),
-        (facts(V, 2, succeeded=8), None, 2),
-        (facts(V, 1, succeeded=3, ended="Failed"), 9, 0),
-        (facts(V, ended="Suspended"), 9, 0),
-        (facts(V, succeeded=9, ended="Complete"), 9, 0),
-        (facts(Generation(9, 0), succeeded=9, ended="Complete"), 9, 4),
+        (workload_facts(NO_GENERATION, 1, spec=4), 9, 3),
+        (workload_facts(V, 2), 9, 2),
+        (workload_facts(V, 2, succeeded=6), 9, 1),
+        (workload_facts(V, 2, succeeded=8), 9, 0),
+        (workload_facts(V, 2, succeeded=8), None, 2),
+        (workload_facts(V, 1, succeeded=3, ended="Failed"), 9, 0),
+        (workload_facts(V, ended="Suspended"), 9, 0),
+        (workload_facts(V, succeeded=9, ended="Complete"), 9, 0),
+        (workload_facts(Generation(9, 0), succeeded=9, ended="Complete"), 9, 4),
     ],
 )
 def test_what_is_reserved_for_a_job(shown: WorkloadFacts | None, completions: int | None, free: int) -> None:
@@ -450,24 +485,24 @@ def test_what_is_reserved_for_a_job(shown: WorkloadFacts | None, completions: in
 
 
 def test_nothing_is_held_for_a_job_that_ended_and_is_gone() -> None:
-    fleet = fleet_of()
-    apply(fleet, job(3))
-    key, version = ("default", "sum"), parts(fleet, "sum")["own-1"].version
-    assert fleet.state.reservation(key, "own-1").free == 3
-    fleet.state.apply_event(observed("own-1", key, version, STATE_ENDED), fleet.now)
-    assert fleet.state.reservation(key, "own-1").free == 0
-    fleet.state.apply_event(observed("own-1", key, version, STATE_PRESENT, 2), fleet.now)
-    assert fleet.state.reservation(key, "own-1").free == 3
+    fleet = fleet_of_three()
+    apply_manifests(fleet, job(3))
+    key, version = ("default", "sum"), parts_by_cluster(fleet, "sum")["own-1"].version
+    assert fleet.state.reservation_of(key, "own-1").free == 3
+    fleet.state.apply_event(workload_observed("own-1", key, version, STATE_ENDED), fleet.now)
+    assert fleet.state.reservation_of(key, "own-1").free == 0
+    fleet.state.apply_event(workload_observed("own-1", key, version, STATE_PRESENT, 2), fleet.now)
+    assert fleet.state.reservation_of(key, "own-1").free == 3
 
 
 def test_a_job_that_began_is_not_taken_back() -> None:
-    fleet = fleet_of()
-    apply(fleet, job(3, completions=9), policy(tiers=OWN_FIRST))
-    version = parts(fleet, "sum")["own-1"].version
-    fleet.change("own-1", shown=[facts(version, name="sum", status=3, spec=3, succeeded=1)])
-    after(fleet, 0)
-    after(fleet, 60)
-    assert not take_back(fleet)
+    fleet = fleet_of_three()
+    apply_manifests(fleet, job(3, completions=9), placement_policy(tiers=OWN_FIRST))
+    version = parts_by_cluster(fleet, "sum")["own-1"].version
+    fleet.report_change("own-1", shown=[workload_facts(version, name="sum", status=3, spec=3, succeeded=1)])
+    pass_time(fleet, 0)
+    pass_time(fleet, 60)
+    assert not take_back_due(fleet)
 
 
 # ── Always ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -489,23 +524,26 @@ class Played:
     """A StatefulSet in a fleet, and what each member may have of it: what it was told last, until it says absent."""
 
     def __init__(self) -> None:
-        self.fleet = fleet_of()
+        self.fleet = fleet_of_three()
         self.silent: set[str] = set()
         self.may_have: dict[str, int] = {}
         self.said = 0
-        self.memory = RoundMemory(PlannerSettings().pace())
+        self.memory = RoundMemory(PlannerSettings().headroom_pace())
 
-    def step(self, what: str, value: Any) -> None:
+    def take_story_step(self, what: str, value: Any) -> None:
         fleet = self.fleet
         try:
             match what:
                 case "scale":
-                    scale(fleet, value)
+                    scale_workload(fleet, value)
                 case "apply":
-                    apply(fleet, statefulset(value), policy(tiers=OWN_FIRST, onClusterLoss={"after": "30s"}))
+                    apply_manifests(
+                        fleet, statefulset(value), placement_policy(tiers=OWN_FIRST, onClusterLoss={"after": "30s"})
+                    )
                 case "delete":
-                    keep(
-                        fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "db", ""), fleet.moment()).events
+                    apply_events(
+                        fleet,
+                        decisions.decide_delete(fleet.state, DeleteRequest("", "db", ""), fleet.next_moment()).events,
                     )
         except RequestError:
             return
@@ -514,38 +552,38 @@ class Played:
         elif what == "back":
             self.silent.discard(value)
         elif what in ("bound", "absent"):
-            self.member(what, value)
+            self.report_member(what, value)
         elif what == "wait":
             fleet.now += value
-        self.look_after()
+        self.run_planner_round()
 
-    def member(self, what: str, value: Any) -> None:
+    def report_member(self, what: str, value: Any) -> None:
         fleet = self.fleet
-        for name, part in self.parts().items():
+        for name, part in self.parts_by_cluster().items():
             if name in self.silent:
                 continue
             if what == "bound" and not part.removing:
                 count = min(value, part.replicas)
-                shown = facts(part.version, *([count] if count else ()), name="db", status=part.replicas)
-                fleet.change(name, shown=[shown])
+                shown = workload_facts(part.version, *([count] if count else ()), name="db", status=part.replicas)
+                fleet.report_change(name, shown=[shown])
             elif what == "absent" and part.removing and name == value:
-                fleet.change(name, facts_removed=[DB])
+                fleet.report_change(name, facts_removed=[DB])
                 self.said += 1
-                fleet.state.apply_event(observed(name, DB, part.version, "Absent"), fleet.now)
+                fleet.state.apply_event(workload_observed(name, DB, part.version, "Absent"), fleet.now)
                 self.may_have.pop(name, None)
 
-    def look_after(self) -> None:
+    def run_planner_round(self) -> None:
         fleet, state = self.fleet, self.fleet.state
         for name in NAMES:
-            fleet.change(name, age_ms=0, trouble="timeout: no answer" if name in self.silent else "")
-        for step in steps_of_round(state, self.memory, fleet.moments()):
+            fleet.report_change(name, age_ms=0, trouble="timeout: no answer" if name in self.silent else "")
+        for step in steps_of_round(state, self.memory, fleet.decision_clock()):
             if not any(isinstance(event, Tombstone) for event in step.events):
-                keep(fleet, tuple(step.events))
-        for name, part in self.parts().items():
+                apply_events(fleet, tuple(step.events))
+        for name, part in self.parts_by_cluster().items():
             if part.replicas:
                 self.may_have[name] = part.replicas
 
-    def parts(self) -> dict[str, Part]:
+    def parts_by_cluster(self) -> dict[str, Part]:
         known = self.fleet.state.workloads.get(DB)
         return known.parts if known is not None else {}
 
@@ -554,10 +592,10 @@ class Played:
 def test_never_are_two_clusters_told_to_hold_one_statefulset(steps: list[tuple[str, Any]]) -> None:
     """Whatever is lost, returns, does not bind or is deleted: who was told stays the only one until it says absent."""
     played = Played()
-    played.step("apply", 3)
+    played.take_story_step("apply", 3)
     for what, value in steps:
-        played.step(what, value)
-        assert len(played.may_have) <= 1, played.parts()
+        played.take_story_step(what, value)
+        assert len(played.may_have) <= 1, played.parts_by_cluster()
         known = played.fleet.state.workloads[DB]
         kept = sum(part.replicas_kept for part in known.parts.values())
         assert kept <= known.declared.replicas

@@ -98,7 +98,7 @@ class Fleet:
         self.planner = LocalBus(self.broker, FLEET, "planner")
         for name in ("own-1", "own-2"):
             await self.add_cluster(name)
-        listener = asyncio.create_task(self.listen())
+        listener = asyncio.create_task(self.collect_records())
         self._stack.callback(listener.cancel)
         return self
 
@@ -116,41 +116,41 @@ class Fleet:
         await self.planner.publish(ClusterJoined(name, name, f"https://{name}", "own", "", "", (), ()))
         return cluster
 
-    def api(self, name: str, manager: str = "kubectl") -> ClusterApi:
+    def user_api(self, name: str, manager: str = "kubectl") -> ClusterApi:
         """Somebody else's access to a member."""
         settings = ClusterApiSettings(field_manager=manager)
         return ClusterApi(SimTransport(self.clusters[name]), name, settings, random=Random(1))
 
-    def connect(self, joined: ClusterJoined) -> ClusterApi:
+    def connect_cluster(self, joined: ClusterJoined) -> ClusterApi:
         transport = self.transports[joined.cluster] = WatchfulTransport(self.clusters[joined.cluster])
         return ClusterApi(transport, joined.cluster, ClusterApiSettings(), random=Random(0))
 
     def deployment(self, cluster: str, name: str = "web", namespace: str = "default") -> dict[str, Any] | None:
         return self.clusters[cluster].get_object("deployments", name, namespace)
 
-    def replicas(self, cluster: str, name: str = "web") -> int:
+    def deployment_replicas(self, cluster: str, name: str = "web") -> int:
         found = self.deployment(cluster, name)
         return -1 if found is None else int(found["spec"]["replicas"])
 
-    async def add_config(self, cluster: str, name: str, namespace: str = "default") -> None:
-        await self._add(cluster, CONFIG_MAPS, "ConfigMap", name, namespace)
+    async def add_config_map(self, cluster: str, name: str, namespace: str = "default") -> None:
+        await self._create_object(cluster, CONFIG_MAPS, "ConfigMap", name, namespace)
 
     async def add_secret(self, cluster: str, name: str, namespace: str = "default") -> None:
-        await self._add(cluster, SECRETS, "Secret", name, namespace)
+        await self._create_object(cluster, SECRETS, "Secret", name, namespace)
 
-    async def _add(self, cluster: str, kind: Kind, word: str, name: str, namespace: str) -> None:
+    async def _create_object(self, cluster: str, kind: Kind, word: str, name: str, namespace: str) -> None:
         metadata = {"name": name, "namespace": namespace}
-        await self.api(cluster).create(kind, {"apiVersion": "v1", "kind": word, "metadata": metadata})
+        await self.user_api(cluster).create(kind, {"apiVersion": "v1", "kind": word, "metadata": metadata})
 
     async def scale_by_hand(self, cluster: str, replicas: int) -> None:
         """As another manager of spec.replicas would."""
         metadata = {"name": "web", "namespace": "default"}
         manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": {"replicas": replicas}}
-        await self.api(cluster, "hpa").apply(DEPLOYMENTS, manifest, resource_version="", force=True)
+        await self.user_api(cluster, "hpa").apply(DEPLOYMENTS, manifest, resource_version="", force=True)
 
     # ── The planner ──
 
-    async def declare(
+    async def declare_workload(
         self,
         *,
         name: str = "web",
@@ -160,7 +160,7 @@ class Fleet:
         manifest: Mapping[str, Any] | None = None,
     ) -> int:
         """Returns the generation. manifest: a whole one, of any kind, in place of a Deployment."""
-        whole = manifest_of(name, pod) if manifest is None else manifest
+        whole = deployment_manifest(name, pod) if manifest is None else manifest
         generation = self._generations.get(name, 0) + 1
         self._generations[name] = generation
         references = tuple(ObjectReference(one.kind, one.namespace, one.name) for one in dependencies)
@@ -183,7 +183,7 @@ class Fleet:
         )
         return generation
 
-    async def place(
+    async def publish_placement(
         self,
         sequence: int,
         replicas_by_cluster: Mapping[str, int],
@@ -201,14 +201,14 @@ class Fleet:
         generation = self._generations.get(name, 1)
         await self.planner.publish(PlacementDecided(namespace, name, version, generation, tuple(parts), 0, ""))
 
-    async def forget_placement(self, name: str = "web", namespace: str = "default") -> None:
+    async def delete_placement(self, name: str = "web", namespace: str = "default") -> None:
         await self.planner.publish(Tombstone(workload_address(PLACEMENTS, namespace, name)))
 
     # ── Propagators ──
 
     async def start(self, instance: str = "p1", settings: PropagatorSettings | None = None) -> Propagator:
         bus = self.buses[instance] = MemberBus(self.broker, FLEET, instance)
-        propagator = Propagator(bus, self.connect, settings or PropagatorSettings(), instance)
+        propagator = Propagator(bus, self.connect_cluster, settings or PropagatorSettings(), instance)
         stopping = asyncio.Event()
         task = asyncio.create_task(propagator.run(stopping))
         self._instances[instance] = propagator, stopping, task
@@ -219,7 +219,7 @@ class Fleet:
         stopping.set()
         await task
 
-    async def kill(self, instance: str = "p1") -> None:
+    async def kill_instance(self, instance: str = "p1") -> None:
         """As a crash: nothing is finished, and its turns go to others."""
         _, _, task = self._instances.pop(instance)
         task.cancel()
@@ -228,34 +228,34 @@ class Fleet:
 
     # ── What was said ──
 
-    async def listen(self) -> None:
+    async def collect_records(self) -> None:
         async with LocalBus(self.broker, FLEET, "listener").follow_topics((WORKLOAD_STATUS, SHAPES)) as feed:
             async for batch in feed:
                 for record in batch.records:
                     (self.said_of_shapes if record.topic == SHAPES.name else self.said).append(record)
 
-    def statuses(self, cluster: str = "own-1", name: str = "web") -> list[WorkloadObserved]:
+    def status_records(self, cluster: str = "own-1", name: str = "web") -> list[WorkloadObserved]:
         events = (record.event for record in self.said)
         return [e for e in events if isinstance(e, WorkloadObserved) and (e.cluster, e.name) == (cluster, name)]
 
-    def status(self, cluster: str = "own-1", name: str = "web") -> WorkloadObserved | None:
-        return (self.statuses(cluster, name) or [None])[-1]  # type: ignore[list-item]
+    def last_status(self, cluster: str = "own-1", name: str = "web") -> WorkloadObserved | None:
+        return (self.status_records(cluster, name) or [None])[-1]  # type: ignore[list-item]
 
-    def state(self, cluster: str = "own-1", name: str = "web") -> tuple[str, str, str]:
+    def last_state_and_version(self, cluster: str = "own-1", name: str = "web") -> tuple[str, str, str]:
         """(state, version, message) as said last."""
-        status = self.status(cluster, name)
+        status = self.last_status(cluster, name)
         return (status.state, str(status.version), status.message) if status else ("", "", "")
 
-    def shapes(self, cluster: str = "own-1") -> list[ShapeAdmitted]:
+    def shape_records(self, cluster: str = "own-1") -> list[ShapeAdmitted]:
         events = (record.event for record in self.said_of_shapes)
         return [event for event in events if isinstance(event, ShapeAdmitted) and event.cluster == cluster]
 
-    def claims(self) -> list[TurnTaken]:
+    def turn_claims(self) -> list[TurnTaken]:
         events: list[Event | None] = [record.event for record in self.said]
         return [event for event in events if isinstance(event, TurnTaken)]
 
 
-def manifest_of(name: str, pod: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def deployment_manifest(name: str, pod: Mapping[str, Any] | None = None) -> dict[str, Any]:
     container = {
         "name": "main",
         "image": "app:1",

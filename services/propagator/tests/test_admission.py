@@ -23,35 +23,35 @@ MERGED = {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "pod-templ
 MERGED["matchExpressions"][0]["values"] = ["abc"]  # type: ignore[index]
 
 
-def template(**spec: Any) -> dict[str, Any]:
+def pod_template(**spec: Any) -> dict[str, Any]:
     container = {"name": "main", "image": "app:1", "resources": {"requests": {"cpu": "1"}}}
     return {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container], **spec}}
 
 
-def answered(**spec: Any) -> dict[str, Any]:
+def dry_run_answer(**spec: Any) -> dict[str, Any]:
     """A pod of template(), as an API server gives it back, with more of its spec."""
-    pod = pod_for_dry_run(template(), "default", "web", "d1")
+    pod = pod_for_dry_run(pod_template(), "default", "web", "d1")
     return {**pod, "spec": {**pod["spec"], "tolerations": ANY_POD, "priority": 0, "nodeSelector": {}, **spec}}
 
 
-def anti_affinity(selector: dict[str, Any]) -> dict[str, Any]:
+def affinity_with_anti_affinity(selector: dict[str, Any]) -> dict[str, Any]:
     terms = [{**OWN_HASH, "labelSelector": selector}]
     return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
-def spread(selector: dict[str, Any]) -> list[dict[str, Any]]:
+def spread_constraints(selector: dict[str, Any]) -> list[dict[str, Any]]:
     return [{**OWN_HASH, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]
 
 
 NO_DIFFERENCE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "what is added to any pod": ({}, {}),
     "a requirement merged into a spread": (
-        {"topologySpreadConstraints": spread(SELECTOR)},
-        {"topologySpreadConstraints": spread(MERGED)},
+        {"topologySpreadConstraints": spread_constraints(SELECTOR)},
+        {"topologySpreadConstraints": spread_constraints(MERGED)},
     ),
     "a requirement merged into an anti-affinity": (
-        {"affinity": anti_affinity(SELECTOR)},
-        {"affinity": anti_affinity(MERGED)},
+        {"affinity": affinity_with_anti_affinity(SELECTOR)},
+        {"affinity": affinity_with_anti_affinity(MERGED)},
     ),
     "a toleration of its own that any pod gets, too": ({"tolerations": ANY_POD}, {}),
 }
@@ -59,11 +59,11 @@ NO_DIFFERENCE: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize(("declared", "found"), NO_DIFFERENCE.values(), ids=NO_DIFFERENCE)
 def test_what_every_pod_gets_is_no_difference(declared: dict[str, Any], found: dict[str, Any]) -> None:
-    assert admitted_shape(answered(**found), template(**declared), "default") is None
+    assert admitted_shape(dry_run_answer(**found), pod_template(**declared), "default") is None
 
 
 SIDECAR = {"name": "proxy", "image": "p", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}
-MAIN = template()["spec"]["containers"][0]
+MAIN = pod_template()["spec"]["containers"][0]
 REQUESTS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
     "an injected container": ({"containers": [MAIN, SIDECAR]}, {"cpu": 1500, "memory": 2**30, "pods": 1}),
     "an injected sidecar": (
@@ -84,49 +84,51 @@ REQUESTS: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
 
 @pytest.mark.parametrize(("found", "requests"), REQUESTS.values(), ids=REQUESTS)
 def test_requests_are_those_of_the_pod_that_came_back(found: dict[str, Any], requests: dict[str, int]) -> None:
-    shape = admitted_shape(answered(**found), template(), "default")
+    shape = admitted_shape(dry_run_answer(**found), pod_template(), "default")
     assert shape is not None
     assert dict(shape.requests) == requests
-    assert shape.template == admitted_shape(answered(**found), template(), "default").template  # type: ignore[union-attr]
+    assert shape.template == admitted_shape(dry_run_answer(**found), pod_template(), "default").template  # type: ignore[union-attr]
     assert dict(shape.traits.labels) == {"app": "web"}
 
 
 def test_where_a_pod_may_go_is_part_of_the_difference() -> None:
     toleration = {"key": "box", "operator": "Exists"}
-    found = answered(nodeSelector={"sandbox": "yes"}, tolerations=[*ANY_POD, toleration])
-    shape = admitted_shape(found, template(), "default")
+    found = dry_run_answer(nodeSelector={"sandbox": "yes"}, tolerations=[*ANY_POD, toleration])
+    shape = admitted_shape(found, pod_template(), "default")
     assert shape is not None
     assert shape.node_selector == (("sandbox", "yes"),)
     assert [entry.key for entry in shape.tolerations] == ["box"]
 
 
 def test_a_default_priority_class_is_a_difference_that_quotas_see() -> None:
-    shape = admitted_shape(answered(priorityClassName="low"), template(), "default")
+    shape = admitted_shape(dry_run_answer(priorityClassName="low"), pod_template(), "default")
     assert shape is not None
     assert shape.traits.priority_class == "low"
 
 
 def test_what_cannot_be_read_is_not_asked() -> None:
-    state, message, shape = read_dry_run_answer(answered(containers=[]), template(), "default")
+    state, message, shape = read_dry_run_answer(dry_run_answer(containers=[]), pod_template(), "default")
     assert (state, shape) == (SHAPE_UNASKED, None)
     assert "containers" in message
-    assert read_dry_run_answer(answered(), template(), "default") == (SHAPE_ADMITTED, "", None)
+    assert read_dry_run_answer(dry_run_answer(), pod_template(), "default") == (SHAPE_ADMITTED, "", None)
 
 
 NO_PODS: dict[str, dict[str, Any]] = {
     "without a spec": {"metadata": {}},
-    "without an affinity that it names": answered(affinity=None),
-    "spreads that are none": answered(topologySpreadConstraints=["zone"]),
-    "a spread of which the selector is no list": answered(
-        topologySpreadConstraints=spread({"matchExpressions": "zone"})
+    "without an affinity that it names": dry_run_answer(affinity=None),
+    "spreads that are none": dry_run_answer(topologySpreadConstraints=["zone"]),
+    "a spread of which the selector is no list": dry_run_answer(
+        topologySpreadConstraints=spread_constraints({"matchExpressions": "zone"})
     ),
-    "a requirement without a key": answered(topologySpreadConstraints=spread({"matchExpressions": [{}]})),
+    "a requirement without a key": dry_run_answer(
+        topologySpreadConstraints=spread_constraints({"matchExpressions": [{}]})
+    ),
 }
 
 
 @pytest.mark.parametrize("pod", NO_PODS.values(), ids=NO_PODS)
 def test_a_member_that_answers_nonsense_ends_no_propagator(pod: dict[str, Any]) -> None:
-    state, message, shape = read_dry_run_answer(pod, template(), "default")
+    state, message, shape = read_dry_run_answer(pod, pod_template(), "default")
     assert (state, shape) == (SHAPE_UNASKED, None)
     assert message.startswith("what came back")
 
@@ -160,7 +162,7 @@ def test_the_name_that_a_pod_was_given_is_not_news() -> None:
 
 
 def test_the_pod_is_made_as_a_controller_makes_it() -> None:
-    declared = template()
+    declared = pod_template()
     declared["metadata"]["annotations"] = {"inject": "yes"}
     made = pod_for_dry_run(declared, "default", "w" * 80, "0123456789abcdef")
     assert made["metadata"]["generateName"] == "w" * 58

@@ -60,12 +60,12 @@ def test_what_is_read_from_an_answer_and_from_a_watch(kind: str, spec: Any, stat
     manifest = {"kind": kind, "metadata": metadata, "spec": spec, "status": status}
     answered = workload_from_manifest(manifest, kind)
     assert answered == workload_from_struct(msgspec.convert(manifest, KINDS[kind].served.type))
-    assert _shown(answered) == expected
+    assert _counts_of_workload(answered) == expected
     assert answered.marks.finalizers == ("example.com/keep",)
     assert answered.kind == kind
 
 
-def _shown(found: LiveWorkload) -> tuple[Any, ...]:
+def _counts_of_workload(found: LiveWorkload) -> tuple[Any, ...]:
     return (found.spec_replicas, found.replicas, found.updated, found.ready, found.available, found.job)
 
 
@@ -76,30 +76,30 @@ def test_what_a_member_refuses_is_said_with_what_helps() -> None:
     assert refused_write_text("Deployment", "spec.selector: field is immutable") == "spec.selector: field is immutable"
 
 
-async def api_of(fleet: Any) -> ClusterApi:
-    found: ClusterApi = fleet.api("own-1")
+async def user_api_of_member(fleet: Any) -> ClusterApi:
+    found: ClusterApi = fleet.user_api("own-1")
     return found
 
 
 @pytest.mark.looptime
 async def test_a_statefulset_is_made_scaled_and_removed(fleet: Any) -> None:
     async with fleet:
-        await fleet.declare(name="db", manifest=statefulset("db", 9))
-        await fleet.place(1, {"own-1": 3}, name="db")
+        await fleet.declare_workload(name="db", manifest=statefulset("db", 9))
+        await fleet.publish_placement(1, {"own-1": 3}, name="db")
         await fleet.start()
         await asyncio.sleep(20)
-        api = await api_of(fleet)
+        api = await user_api_of_member(fleet)
         found = await api.get(STATEFULSETS, "default", "db")
         assert found is not None
         assert (found["spec"]["replicas"], found["status"]["readyReplicas"]) == (3, 3)
-        status = fleet.status("own-1", "db")
+        status = fleet.last_status("own-1", "db")
         assert (status.state, status.replicas, status.updated, status.available) == ("Present", 3, 3, 3)
-        await fleet.place(2, {"own-1": 5}, name="db")
+        await fleet.publish_placement(2, {"own-1": 5}, name="db")
         await asyncio.sleep(20)
-        assert fleet.status("own-1", "db").available == 5
-        await fleet.place(3, {}, removing=("own-1",), name="db")
+        assert fleet.last_status("own-1", "db").available == 5
+        await fleet.publish_placement(3, {}, removing=("own-1",), name="db")
         await asyncio.sleep(20)
-        assert fleet.state("own-1", "db") == ("Absent", "1.3", "")
+        assert fleet.last_state_and_version("own-1", "db") == ("Absent", "1.3", "")
         assert await api.get(STATEFULSETS, "default", "db") is None
         assert fleet.clusters["own-1"].objects("pods") == []
 
@@ -108,19 +108,19 @@ async def test_a_statefulset_is_made_scaled_and_removed(fleet: Any) -> None:
 async def test_a_restarted_propagator_writes_nothing_to_what_is_right(fleet: Any) -> None:
     """Also of kinds that another list says nothing of."""
     async with fleet:
-        await fleet.declare(name="db", manifest=statefulset("db", 9))
-        await fleet.place(1, {"own-1": 3}, name="db")
-        await fleet.declare(name="sum", manifest=job("sum", 9, 20, run_seconds=600))
-        await fleet.place(2, {"own-1": 2}, name="sum")
-        await fleet.declare()
-        await fleet.place(3, {"own-1": 1})
+        await fleet.declare_workload(name="db", manifest=statefulset("db", 9))
+        await fleet.publish_placement(1, {"own-1": 3}, name="db")
+        await fleet.declare_workload(name="sum", manifest=job("sum", 9, 20, run_seconds=600))
+        await fleet.publish_placement(2, {"own-1": 2}, name="sum")
+        await fleet.declare_workload()
+        await fleet.publish_placement(3, {"own-1": 1})
         await fleet.start()
         await asyncio.sleep(20)
         await fleet.stop()
         await fleet.start("p2")
         await asyncio.sleep(60)
         assert fleet.transports["own-1"].writes == []
-        assert [fleet.state("own-1", name)[:2] for name in ("db", "sum", "web")] == [
+        assert [fleet.last_state_and_version("own-1", name)[:2] for name in ("db", "sum", "web")] == [
             ("Present", "1.1"),
             ("Present", "1.2"),
             ("Present", "1.3"),
@@ -130,21 +130,21 @@ async def test_a_restarted_propagator_writes_nothing_to_what_is_right(fleet: Any
 @pytest.mark.looptime
 async def test_a_job_runs_to_its_end_and_its_template_stays(fleet: Any) -> None:
     async with fleet:
-        await fleet.declare(name="sum", manifest=job("sum", 9, 4, run_seconds=5))
-        await fleet.place(1, {"own-1": 2}, name="sum")
+        await fleet.declare_workload(name="sum", manifest=job("sum", 9, 4, run_seconds=5))
+        await fleet.publish_placement(1, {"own-1": 2}, name="sum")
         await fleet.start()
         await asyncio.sleep(3)
-        status = fleet.status("own-1", "sum")
+        status = fleet.last_status("own-1", "sum")
         assert (status.spec_replicas, status.replicas, status.ready) == (2, 2, 2)
         await asyncio.sleep(30)
-        assert fleet.state("own-1", "sum") == ("Present", "1.1", "Complete: 4 succeeded")
-        await fleet.declare(name="sum", manifest=job("sum", 9, 4, run_seconds=5, image="app:2"))
-        await fleet.place(2, {"own-1": 2}, name="sum")
+        assert fleet.last_state_and_version("own-1", "sum") == ("Present", "1.1", "Complete: 4 succeeded")
+        await fleet.declare_workload(name="sum", manifest=job("sum", 9, 4, run_seconds=5, image="app:2"))
+        await fleet.publish_placement(2, {"own-1": 2}, name="sum")
         await asyncio.sleep(5)
-        state, version, message = fleet.state("own-1", "sum")
+        state, version, message = fleet.last_state_and_version("own-1", "sum")
         assert (state, version) == ("Refused", "1.2")
         assert message.startswith("a Job's template cannot be changed, delete the Job first")
-        found = await (await api_of(fleet)).get(JOBS, "default", "sum")
+        found = await (await user_api_of_member(fleet)).get(JOBS, "default", "sum")
         assert found is not None
         assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "app:1"
 
@@ -155,11 +155,11 @@ async def test_a_job_that_somebody_deletes_is_made_again_only_while_it_is_not_ov
     fleet: Any, seconds: float, runs_again: bool
 ) -> None:
     async with fleet:
-        await fleet.declare(name="sum", manifest=job("sum", 9, 4, run_seconds=5))
-        await fleet.place(1, {"own-1": 2}, name="sum")
+        await fleet.declare_workload(name="sum", manifest=job("sum", 9, 4, run_seconds=5))
+        await fleet.publish_placement(1, {"own-1": 2}, name="sum")
         await fleet.start()
         await asyncio.sleep(seconds)
-        api = await api_of(fleet)
+        api = await user_api_of_member(fleet)
         found = await api.get(JOBS, "default", "sum")
         assert found is not None
         seen = found["metadata"]
@@ -168,7 +168,7 @@ async def test_a_job_that_somebody_deletes_is_made_again_only_while_it_is_not_ov
         assert (await api.get(JOBS, "default", "sum") is not None) == runs_again
         if runs_again:
             return
-        state, version, message = fleet.state("own-1", "sum")
+        state, version, message = fleet.last_state_and_version("own-1", "sum")
         assert (state, version) == ("Ended", "1.1")
         assert message.startswith("Complete: 4 succeeded; somebody deleted the Job, and it is not run again")
 
@@ -179,8 +179,8 @@ async def test_what_no_placement_lists_is_an_orphan(fleet: Any, manifest: dict[s
     marks = {"spillway.io/fleet": "f1", "spillway.io/workload": "db"}
     async with fleet:
         ours = {"name": "db", "namespace": "default", "labels": marks}
-        await (await api_of(fleet)).create(KINDS[manifest["kind"]].served, manifest | {"metadata": ours})
+        await (await user_api_of_member(fleet)).create(KINDS[manifest["kind"]].served, manifest | {"metadata": ours})
         await fleet.start()
         await asyncio.sleep(10)
-        assert fleet.state("own-1", "db")[0] == "Orphaned"
+        assert fleet.last_state_and_version("own-1", "db")[0] == "Orphaned"
         assert fleet.transports["own-1"].writes == []

@@ -15,23 +15,23 @@ def test_a_suspension_counts(monkeypatch: pytest.MonkeyPatch, suspended: float, 
     """The session runs out at the brokers meanwhile, and others may have our turns."""
     real, proof = time.clock_gettime, LogProof(5.0)
 
-    async def asks() -> bool:
+    async def is_valid_after_suspension() -> bool:
         proof.note_log_read_up_to(asyncio.get_running_loop().time())
         slept = {time.CLOCK_BOOTTIME: suspended}
         monkeypatch.setattr(time, "clock_gettime", lambda clock: real(clock) + slept.get(clock, 0.0))
-        return proof.holds()
+        return proof.is_valid()
 
     with asyncio.Runner(loop_factory=steady_clock.SteadyLoop) as runner:
-        assert runner.run(asks()) is holds
+        assert runner.run(is_valid_after_suspension()) is holds
 
 
 @pytest.mark.looptime
 async def test_it_holds_for_so_long_and_an_older_one_takes_nothing_back() -> None:
     proof, loop = LogProof(5.0), asyncio.get_running_loop()
-    assert not proof.holds()
+    assert not proof.is_valid()
     proof.note_log_read_up_to(loop.time())
     proof.note_log_read_up_to(loop.time() - 4)
     await asyncio.sleep(4.9)
-    assert proof.holds()
+    assert proof.is_valid()
     await asyncio.sleep(0.2)
-    assert not proof.holds()
+    assert not proof.is_valid()

@@ -23,7 +23,7 @@ DECLARED = WorkloadDeclared("shop", "web", "Deployment", 3, 1, b"", 4, Policy(()
 PART = Part("own-1", Generation(5, 2), 4, 0, 4, False)
 
 
-def declared(manifest: Any) -> WorkloadDeclared:
+def workload_declared(manifest: Any) -> WorkloadDeclared:
     return replace(DECLARED, manifest=json.dumps(manifest).encode())
 
 
@@ -45,7 +45,7 @@ def test_the_users_metadata_stays_and_the_servers_goes() -> None:
         "spec": {"paused": True},
         "status": {"replicas": 9},
     }
-    made = workload_manifest(declared(manifest), PART, "f1")
+    made = workload_manifest(workload_declared(manifest), PART, "f1")
     assert made == {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -56,7 +56,7 @@ def test_the_users_metadata_stays_and_the_servers_goes() -> None:
             "annotations": {
                 "note": "n",
                 "spillway.io/placement": "5.2",
-                "spillway.io/manifest": manifest_digest(declared(manifest), PART),
+                "spillway.io/manifest": manifest_digest(workload_declared(manifest), PART),
             },
             "finalizers": ["f"],
         },
@@ -65,7 +65,7 @@ def test_the_users_metadata_stays_and_the_servers_goes() -> None:
 
 
 def test_one_cluster_changes_nothing_in_another() -> None:
-    workload = declared({"kind": "Deployment", "metadata": {"name": "web"}, "spec": {}})
+    workload = workload_declared({"kind": "Deployment", "metadata": {"name": "web"}, "spec": {}})
     first = workload_manifest(workload, PART, "f1")
     first["spec"]["replicas"] = 99
     assert workload_manifest(workload, PART, "f1")["spec"] == {"replicas": 4}
@@ -88,14 +88,18 @@ def test_what_cannot_be_carried_out_is_named(manifest: bytes) -> None:
 
 
 def test_a_service_keeps_no_address_of_another_cluster() -> None:
-    def service(**spec: Any) -> dict[str, Any]:
+    def written_service_spec(**spec: Any) -> dict[str, Any]:
         manifest = {"kind": "Service", "metadata": {"name": "web"}, "spec": {"ports": [], **spec}}
         one = DependencyDeclared("Service", "shop", "web", "shop/web", 3, json.dumps(manifest).encode())
         spec_made: dict[str, Any] = dependency_manifest(one, "f1")["spec"]
         return spec_made
 
-    assert service(clusterIP="10.0.0.1", clusterIPs=["10.0.0.1"]) == {"ports": []}
-    assert service(clusterIP="None", clusterIPs=["None"]) == {"ports": [], "clusterIP": "None", "clusterIPs": ["None"]}
+    assert written_service_spec(clusterIP="10.0.0.1", clusterIPs=["10.0.0.1"]) == {"ports": []}
+    assert written_service_spec(clusterIP="None", clusterIPs=["None"]) == {
+        "ports": [],
+        "clusterIP": "None",
+        "clusterIPs": ["None"],
+    }
 
 
 def test_a_dependency_bears_its_workloads_label_and_its_declaration() -> None:
@@ -206,4 +210,4 @@ def test_what_a_template_refers_to(pod: dict[str, Any], expected: set[Dependency
 
 def test_of_no_digest_there_is_no_template_whatever_cannot_be_read() -> None:
     """What cannot be read has no digest either."""
-    assert template_with_digest("", declared({"kind": "StatefulSet"})) is None
+    assert template_with_digest("", workload_declared({"kind": "StatefulSet"})) is None

@@ -42,7 +42,7 @@ async def api(kube_members: dict[str, Path]) -> AsyncIterator[ClusterApi]:
     await opened.close()
 
 
-def wanted_of(
+def wanted_state_of(
     name: str, sequence: int, replicas: int, env: tuple[str, ...] = (), *, port: int = 80, removing: bool = False
 ) -> WantedState:
     container = {"name": "main", "image": "app", "env": [{"name": one, "value": "1"} for one in env]}
@@ -83,7 +83,7 @@ def wanted_of(
     return WantedState(PartTarget("own-1", namespace, name), part, declaration, dependencies, "")
 
 
-async def bring_about(api: ClusterApi, wanted: WantedState) -> tuple[list[str], LiveState]:
+async def act_until_done(api: ClusterApi, wanted: WantedState) -> tuple[list[str], LiveState]:
     """The actions until nothing is left to do, and what is there then."""
     clock = asyncio.get_running_loop().time
     member = MemberCluster(api, "f1", clock, lambda: None, ClusterNamespaces(clock, 1.0), PropagatorSettings())
@@ -104,10 +104,10 @@ async def bring_about(api: ClusterApi, wanted: WantedState) -> tuple[list[str], 
 
 
 async def test_create_change_delete(api: ClusterApi) -> None:
-    actions, _ = await bring_about(api, wanted_of("bread", 1, 2))
+    actions, _ = await act_until_done(api, wanted_state_of("bread", 1, 2))
     made = ["Look", "EnsureNamespace", "ApplyDependency", "ApplyDependency", "Create", "Nothing"]
     assert actions == made
-    actions, live = await bring_about(api, wanted_of("bread", 2, 3))
+    actions, live = await act_until_done(api, wanted_state_of("bread", 2, 3))
     assert actions[-2:] == ["PatchReplicas", "Nothing"]
     assert live.workload is not None
     assert (live.workload.version, live.workload.spec_replicas) == (Generation(1, 2), 3)
@@ -118,23 +118,23 @@ async def test_create_change_delete(api: ClusterApi) -> None:
     config = await api.get(CONFIG_MAPS, "ns-bread", "bread")
     assert config is not None
     assert config["data"] == {"n": "2"}
-    actions, live = await bring_about(api, wanted_of("bread", 3, 0, removing=True))
+    actions, live = await act_until_done(api, wanted_state_of("bread", 3, 0, removing=True))
     assert actions[-1] == "Report"
     assert live.workload is None
     assert live.dependencies == {}
 
 
 async def test_a_service_gets_another_port(api: ClusterApi) -> None:
-    await bring_about(api, wanted_of("roll", 1, 0))
-    await bring_about(api, wanted_of("roll", 2, 0, port=81))
+    await act_until_done(api, wanted_state_of("roll", 1, 0))
+    await act_until_done(api, wanted_state_of("roll", 2, 0, port=81))
     service = await api.get(SERVICES, "ns-roll", "roll")
     assert service is not None
     assert [one["port"] for one in service["spec"]["ports"]] == [81]
 
 
 async def test_what_a_newer_template_leaves_out_is_gone(api: ClusterApi) -> None:
-    await bring_about(api, wanted_of("cake", 1, 0, ("A", "B")))
-    await bring_about(api, wanted_of("cake", 2, 0, ("B",)))
+    await act_until_done(api, wanted_state_of("cake", 1, 0, ("A", "B")))
+    await act_until_done(api, wanted_state_of("cake", 2, 0, ("B",)))
     found = await api.get(DEPLOYMENTS, "ns-cake", "cake")
     assert found is not None
     assert [one["name"] for one in found["spec"]["template"]["spec"]["containers"][0]["env"]] == ["B"]
@@ -143,16 +143,16 @@ async def test_what_a_newer_template_leaves_out_is_gone(api: ClusterApi) -> None
 async def test_replicas_alone_leave_what_others_set_and_a_newer_template_owns_its_fields_still(
     api: ClusterApi,
 ) -> None:
-    await bring_about(api, wanted_of("tea", 1, 0, ("A", "B")))
+    await act_until_done(api, wanted_state_of("tea", 1, 0, ("A", "B")))
     container = {"name": "main", "image": "hotfix:1", "env": [{"name": one, "value": "1"} for one in ("A", "B")]}
     template = {"metadata": {"annotations": {"restartedAt": "now"}}, "spec": {"containers": [container]}}
     await api.patch(DEPLOYMENTS, "ns-tea", "tea", {"spec": {"template": template}}, resource_version="")
-    actions, live = await bring_about(api, wanted_of("tea", 2, 1, ("A", "B")))
+    actions, live = await act_until_done(api, wanted_state_of("tea", 2, 1, ("A", "B")))
     assert actions[-2:] == ["PatchReplicas", "Nothing"]
     assert live.spec is not None
     assert live.spec["template"]["metadata"]["annotations"] == {"restartedAt": "now"}
     assert live.spec["template"]["spec"]["containers"][0]["image"] == "hotfix:1"
-    actions, live = await bring_about(api, wanted_of("tea", 3, 0, ("B",)))
+    actions, live = await act_until_done(api, wanted_state_of("tea", 3, 0, ("B",)))
     assert actions[-2:] == ["Apply", "Nothing"]
     assert live.spec is not None
     made = live.spec["template"]["spec"]["containers"][0]
@@ -162,8 +162,8 @@ async def test_replicas_alone_leave_what_others_set_and_a_newer_template_owns_it
 
 
 async def test_a_change_never_makes_anew_what_was_deleted(api: ClusterApi) -> None:
-    first, second = wanted_of("pie", 1, 0), wanted_of("pie", 2, 0, ("A",))
-    _, live = await bring_about(api, first)
+    first, second = wanted_state_of("pie", 1, 0), wanted_state_of("pie", 2, 0, ("A",))
+    _, live = await act_until_done(api, first)
     assert live.workload is not None
     actual = await api.get(DEPLOYMENTS, "ns-pie", "pie")
     assert actual is not None
@@ -179,14 +179,14 @@ async def test_a_change_never_makes_anew_what_was_deleted(api: ClusterApi) -> No
 
 
 async def test_an_object_that_loses_our_label_leaves_the_watch(api: ClusterApi) -> None:
-    await bring_about(api, wanted_of("tart", 1, 0))
+    await act_until_done(api, wanted_state_of("tart", 1, 0))
     seen: list[Any] = []
 
-    async def follow() -> None:
+    async def collect_changes() -> None:
         async for batch in api.follow_objects(DEPLOYMENTS, label_selector=f"{LABEL_FLEET}=f1"):
             seen.extend(type(change).__name__ for change in batch if "tart" in str(change))
 
-    task = asyncio.create_task(follow())
+    task = asyncio.create_task(collect_changes())
     await asyncio.sleep(1)
     found = await api.get(DEPLOYMENTS, "ns-tart", "tart")
     assert found is not None

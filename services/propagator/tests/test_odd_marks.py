@@ -56,11 +56,11 @@ def test_what_an_object_bears_is_read_and_goes_onto_the_wire(
 async def test_a_version_that_nobody_gave_ends_nothing_and_is_left_alone(fleet: Any, text: str) -> None:
     """One on an object that no placement lists, one on a workload of ours."""
     async with fleet:
-        await fleet.declare()
-        await fleet.place(1, {"own-1": 2})
+        await fleet.declare_workload()
+        await fleet.publish_placement(1, {"own-1": 2})
         await fleet.start()
         await asyncio.sleep(5)
-        api = fleet.api("own-1")
+        api = fleet.user_api("own-1")
         marks = {"metadata": {"annotations": {"spillway.io/placement": text}}}
         whole = {
             name: value for name, value in fleet.deployment("own-1").items() if name in ("apiVersion", "kind", "spec")
@@ -71,10 +71,10 @@ async def test_a_version_that_nobody_gave_ends_nothing_and_is_left_alone(fleet: 
         await api.patch(DEPLOYMENTS, "default", "web", marks, resource_version=seen)
         await fleet.stop()
         await fleet.start("p2")
-        await fleet.place(2, {"own-1": 3, "own-2": 1})
+        await fleet.publish_placement(2, {"own-1": 3, "own-2": 1})
         await asyncio.sleep(600)
-        assert fleet.replicas("own-2") == 1
-        assert fleet.state("own-1", "theirs")[0] == "Orphaned"
+        assert fleet.deployment_replicas("own-2") == 1
+        assert fleet.last_state_and_version("own-1", "theirs")[0] == "Orphaned"
         assert fleet.deployment("own-1")["metadata"]["annotations"]["spillway.io/placement"] == text
-        assert "999999999999999999" in fleet.state("own-1")[2]
-        assert "above 1.2" in fleet.state("own-1")[2]
+        assert "999999999999999999" in fleet.last_state_and_version("own-1")[2]
+        assert "above 1.2" in fleet.last_state_and_version("own-1")[2]

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.looptime
 WEB = PartTarget("own-1", "default", "web")
 
 
-def web(replicas: int) -> dict[str, Any]:
+def web_deployment(replicas: int) -> dict[str, Any]:
     manifest = deployment("web", replicas)
     return {**manifest, "metadata": {**manifest["metadata"], "namespace": "default"}}
 
@@ -35,12 +35,12 @@ async def open_member() -> AsyncIterator[tuple[ClusterApi, MemberCluster]]:
         yield api, MemberCluster(api, "f1", clock, lambda: None, ClusterNamespaces(clock, 1.0), PropagatorSettings())
 
 
-async def replicas(api: ClusterApi) -> int | None:
+async def replicas_of_web(api: ClusterApi) -> int | None:
     found = await api.get(DEPLOYMENTS, "default", "web")
     return None if found is None else int(found["spec"]["replicas"])
 
 
-async def seen(member: MemberCluster) -> tuple[LiveState, Delete]:
+async def live_state_and_delete(member: MemberCluster) -> tuple[LiveState, Delete]:
     """What is there, and a delete of it."""
     live = await member.read_live_state(WEB, ())
     assert live.workload is not None
@@ -50,28 +50,28 @@ async def seen(member: MemberCluster) -> tuple[LiveState, Delete]:
 async def test_what_is_to_be_created_is_not_written_over_what_somebody_made_meanwhile() -> None:
     async with open_member() as (api, member):
         nothing = await member.read_live_state(WEB, ())
-        await api.create(DEPLOYMENTS, web(1))
+        await api.create(DEPLOYMENTS, web_deployment(1))
         with pytest.raises(Conflict):
-            await member.carry_out_action(Create(web(5)), WEB, nothing)
-        assert await replicas(api) == 1
+            await member.carry_out_action(Create(web_deployment(5)), WEB, nothing)
+        assert await replicas_of_web(api) == 1
 
 
 async def test_another_object_of_that_name_is_not_deleted() -> None:
     async with open_member() as (api, member):
-        await api.create(DEPLOYMENTS, web(1))
-        live, delete = await seen(member)
+        await api.create(DEPLOYMENTS, web_deployment(1))
+        live, delete = await live_state_and_delete(member)
         await api.delete(DEPLOYMENTS, "default", "web", uid="", resource_version="")
-        await api.create(DEPLOYMENTS, web(2))
+        await api.create(DEPLOYMENTS, web_deployment(2))
         with pytest.raises(Conflict):
             await member.carry_out_action(delete, WEB, live)
-        assert await replicas(api) == 2
+        assert await replicas_of_web(api) == 2
 
 
 async def test_what_somebody_changed_since_it_was_seen_is_not_deleted() -> None:
     async with open_member() as (api, member):
-        await api.create(DEPLOYMENTS, web(1))
-        live, delete = await seen(member)
+        await api.create(DEPLOYMENTS, web_deployment(1))
+        live, delete = await live_state_and_delete(member)
         await api.patch(DEPLOYMENTS, "default", "web", {"spec": {"replicas": 3}}, resource_version="")
         with pytest.raises(Conflict):
             await member.carry_out_action(delete, WEB, live)
-        assert await replicas(api) == 3
+        assert await replicas_of_web(api) == 3

@@ -98,15 +98,15 @@ REMOVING = replace(PLAIN, part=replace(PART, replicas=0, removing=True))
 OURS = ObjectMarks("u1", "100", "f1", "web", False)
 
 
-def workload(marks: ObjectMarks = OURS, version: Generation = V, replicas: int = 4) -> LiveWorkload:
+def live_workload(marks: ObjectMarks = OURS, version: Generation = V, replicas: int = 4) -> LiveWorkload:
     return LiveWorkload(marks, version, replicas, replicas, replicas, replicas, replicas)
 
 
-def config(marks: ObjectMarks = OURS, declaration: tuple[int, str] | None = None) -> LiveDependency:
+def live_config_map(marks: ObjectMarks = OURS, declaration: tuple[int, str] | None = None) -> LiveDependency:
     return LiveDependency(marks, declaration or generation_and_digest_of(CONFIG_DECLARED))
 
 
-RIGHT = LiveState(workload())
+RIGHT = LiveState(live_workload())
 NOT_OURS = replace(OURS, fleet="", workload="")
 OTHER_FLEET = replace(OURS, fleet="f2")
 OTHER_WORKLOAD = replace(OURS, workload="api")
@@ -114,7 +114,7 @@ DELETING = replace(OURS, deleting=True)
 TIRED = WriteHistory(V, written=True, corrections=(0.0, 1.0, 2.0))
 
 
-def said(state: str, part: str) -> tuple[str, str]:
+def expected_report(state: str, part: str) -> tuple[str, str]:
     return state, part
 
 
@@ -126,9 +126,9 @@ FEWER = {"spec": {"replicas": 4}}
 FOUGHT = WriteHistory(OLDER, written=True, corrections=(0.0, 1.0, 2.0), right=2)
 
 
-def written(version: Generation = V, replicas: int = 4, manifest: str = WRITTEN) -> LiveWorkload:
+def written_workload(version: Generation = V, replicas: int = 4, manifest: str = WRITTEN) -> LiveWorkload:
     """An object that says with which manifest it was written."""
-    return replace(workload(version=version, replicas=replicas), manifest=manifest, generation=7)
+    return replace(live_workload(version=version, replicas=replicas), manifest=manifest, generation=7)
 
 
 HOLD, CREATE, APPLY, CORRECT = "hold", "create", "apply", "apply that corrects"
@@ -136,43 +136,58 @@ HOLD, CREATE, APPLY, CORRECT = "hold", "create", "apply", "apply that corrects"
 # (wanted, live, history, what comes out). A pair is a Report's state and a part of its message.
 ROWS = {
     # The part is being removed.
-    "removing, object newer": (REMOVING, LiveState(workload(version=NEWER)), WriteHistory(), HOLD),
-    "removing, object being deleted": (REMOVING, LiveState(workload(DELETING)), WriteHistory(), HOLD),
+    "removing, object newer": (REMOVING, LiveState(live_workload(version=NEWER)), WriteHistory(), HOLD),
+    "removing, object being deleted": (REMOVING, LiveState(live_workload(DELETING)), WriteHistory(), HOLD),
     "removing, object of this version": (REMOVING, RIGHT, WriteHistory(), Delete("u1", "100")),
-    "removing, object older": (REMOVING, LiveState(workload(version=OLDER)), WriteHistory(), Delete("u1", "100")),
+    "removing, object older": (REMOVING, LiveState(live_workload(version=OLDER)), WriteHistory(), Delete("u1", "100")),
     "removing, unreadable version": (
         REMOVING,
-        LiveState(workload(version=NO_GENERATION)),
+        LiveState(live_workload(version=NO_GENERATION)),
         WriteHistory(),
         Delete("u1", "100"),
     ),
-    "removing, dependency being deleted": (REMOVING, LiveState(None, {CONFIG: config(DELETING)}), WriteHistory(), HOLD),
+    "removing, dependency being deleted": (
+        REMOVING,
+        LiveState(None, {CONFIG: live_config_map(DELETING)}),
+        WriteHistory(),
+        HOLD,
+    ),
     "removing, dependency left": (
         REMOVING,
-        LiveState(None, {CONFIG: config()}),
+        LiveState(None, {CONFIG: live_config_map()}),
         WriteHistory(),
         DeleteDependency(CONFIG, "u1", "100"),
     ),
     "removing, dependencies wait for the object": (
         REMOVING,
-        LiveState(workload(), {CONFIG: config()}),
+        LiveState(live_workload(), {CONFIG: live_config_map()}),
         WriteHistory(),
         Delete("u1", "100"),
     ),
     "removing, foreign dependency": (
         REMOVING,
-        LiveState(None, {CONFIG: config(NOT_OURS)}),
+        LiveState(None, {CONFIG: live_config_map(NOT_OURS)}),
         WriteHistory(),
-        said("Absent", ""),
+        expected_report("Absent", ""),
     ),
-    "removing, nothing there": (REMOVING, LiveState(), WriteHistory(), said("Absent", "")),
-    "removing, object not ours": (REMOVING, LiveState(workload(NOT_OURS)), WriteHistory(), said("Absent", "not ours")),
-    "removing, other fleet's": (REMOVING, LiveState(workload(OTHER_FLEET)), WriteHistory(), said("Absent", "not ours")),
+    "removing, nothing there": (REMOVING, LiveState(), WriteHistory(), expected_report("Absent", "")),
+    "removing, object not ours": (
+        REMOVING,
+        LiveState(live_workload(NOT_OURS)),
+        WriteHistory(),
+        expected_report("Absent", "not ours"),
+    ),
+    "removing, other fleet's": (
+        REMOVING,
+        LiveState(live_workload(OTHER_FLEET)),
+        WriteHistory(),
+        expected_report("Absent", "not ours"),
+    ),
     "removing, object from before its cluster joined": (
         replace(REMOVING, joined_at=V),
-        LiveState(workload(version=OLDER), {CONFIG: config()}),
+        LiveState(live_workload(version=OLDER), {CONFIG: live_config_map()}),
         WriteHistory(),
-        said("Absent", "left from before the cluster joined"),
+        expected_report("Absent", "left from before the cluster joined"),
     ),
     "removing needs no declaration": (
         replace(REMOVING, declaration=None, lacking="it"),
@@ -186,76 +201,91 @@ ROWS = {
         replace(PLAIN, declaration=replace(DECLARED, kind="CronJob")),
         LiveState(),
         WriteHistory(),
-        said("Refused", "StatefulSet"),
+        expected_report("Refused", "StatefulSet"),
     ),
     "dependency kind not carried out": (
         replace(WITH_CONFIG, dependencies=(replace(CONFIG_DECLARED, kind="Ingress"),)),
         LiveState(),
         WriteHistory(),
-        said("Refused", "Ingress shop/web-config"),
+        expected_report("Refused", "Ingress shop/web-config"),
     ),
     "dependency elsewhere": (
         replace(WITH_CONFIG, dependencies=(replace(CONFIG_DECLARED, namespace="other"),)),
         LiveState(),
         WriteHistory(),
-        said("Refused", "expected the workload's namespace shop"),
+        expected_report("Refused", "expected the workload's namespace shop"),
     ),
     "manifest unreadable": (
         replace(PLAIN, declaration=replace(DECLARED, manifest=b"{")),
         LiveState(looked=FOUND),
         WriteHistory(),
-        said("Refused", "not JSON"),
+        expected_report("Refused", "not JSON"),
     ),
     # The object itself forbids it.
     "no object, a higher version was seen": (PLAIN, LiveState(looked=FOUND), WriteHistory(highest=NEWER), HOLD),
-    "object without labels": (PLAIN, LiveState(workload(NOT_OURS)), WriteHistory(), said("NotOwned", "Deployment web")),
-    "object of another fleet": (PLAIN, LiveState(workload(OTHER_FLEET)), WriteHistory(), said("NotOwned", "fleet f2")),
+    "object without labels": (
+        PLAIN,
+        LiveState(live_workload(NOT_OURS)),
+        WriteHistory(),
+        expected_report("NotOwned", "Deployment web"),
+    ),
+    "object of another fleet": (
+        PLAIN,
+        LiveState(live_workload(OTHER_FLEET)),
+        WriteHistory(),
+        expected_report("NotOwned", "fleet f2"),
+    ),
     "object of another workload": (
         PLAIN,
-        LiveState(workload(OTHER_WORKLOAD)),
+        LiveState(live_workload(OTHER_WORKLOAD)),
         WriteHistory(),
-        said("NotOwned", "workload api"),
+        expected_report("NotOwned", "workload api"),
     ),
-    "object newer": (PLAIN, LiveState(workload(version=NEWER, replicas=9)), WriteHistory(), HOLD),
-    "object being deleted": (PLAIN, LiveState(workload(DELETING, replicas=9)), WriteHistory(), HOLD),
+    "object newer": (PLAIN, LiveState(live_workload(version=NEWER, replicas=9)), WriteHistory(), HOLD),
+    "object being deleted": (PLAIN, LiveState(live_workload(DELETING, replicas=9)), WriteHistory(), HOLD),
     "object from before its cluster joined": (
         replace(PLAIN, joined_at=V),
-        LiveState(workload(version=OLDER), looked=FOUND),
+        LiveState(live_workload(version=OLDER), looked=FOUND),
         WriteHistory(),
-        said("Orphaned", "left from before the cluster joined"),
+        expected_report("Orphaned", "left from before the cluster joined"),
     ),
     "object from before its cluster joined, with a config": (
         replace(WITH_CONFIG, joined_at=V),
-        LiveState(workload(version=OLDER), {CONFIG: config(OURS, (2, "x"))}, looked=FOUND),
+        LiveState(live_workload(version=OLDER), {CONFIG: live_config_map(OURS, (2, "x"))}, looked=FOUND),
         WriteHistory(),
-        said("Orphaned", "left from before the cluster joined"),
+        expected_report("Orphaned", "left from before the cluster joined"),
     ),
     "object since its cluster joined": (
         replace(PLAIN, joined_at=OLDER),
-        LiveState(workload()),
+        LiveState(live_workload()),
         WriteHistory(),
         NOTHING,
     ),
     "version unreadable in a cluster that joined": (
         replace(PLAIN, joined_at=OLDER),
-        LiveState(workload(version=NO_GENERATION), looked=FOUND),
+        LiveState(live_workload(version=NO_GENERATION), looked=FOUND),
         WriteHistory(),
         APPLY,
     ),
     # Dependencies.
     "dependency not ours": (
         WITH_CONFIG,
-        LiveState(None, {CONFIG: config(NOT_OURS)}),
+        LiveState(None, {CONFIG: live_config_map(NOT_OURS)}),
         WriteHistory(),
         ("NotOwned", "web-config"),
     ),
     "dependency of another workload": (
         WITH_CONFIG,
-        LiveState(workload(), {CONFIG: config(OTHER_WORKLOAD)}),
+        LiveState(live_workload(), {CONFIG: live_config_map(OTHER_WORKLOAD)}),
         WriteHistory(),
-        said("NotOwned", "ConfigMap web-config exists and belongs to workload api"),
+        expected_report("NotOwned", "ConfigMap web-config exists and belongs to workload api"),
     ),
-    "dependency being deleted": (WITH_CONFIG, LiveState(workload(), {CONFIG: config(DELETING)}), WriteHistory(), HOLD),
+    "dependency being deleted": (
+        WITH_CONFIG,
+        LiveState(live_workload(), {CONFIG: live_config_map(DELETING)}),
+        WriteHistory(),
+        HOLD,
+    ),
     "dependency missing, namespace unknown": (WITH_CONFIG, LiveState(), WriteHistory(), Look(frozenset({NAMESPACE}))),
     "dependency missing, namespace missing": (
         WITH_CONFIG,
@@ -266,32 +296,39 @@ ROWS = {
     "dependency missing": (WITH_CONFIG, LiveState(looked=FOUND), WriteHistory(), (ApplyDependency, "")),
     "dependency older": (
         WITH_CONFIG,
-        LiveState(workload(), {CONFIG: config(OURS, (2, "x"))}),
+        LiveState(live_workload(), {CONFIG: live_config_map(OURS, (2, "x"))}),
         WriteHistory(),
         (ApplyDependency, "100"),
     ),
     "dependency of another text": (
         WITH_CONFIG,
-        LiveState(workload(), {CONFIG: config(OURS, (3, "x"))}),
+        LiveState(live_workload(), {CONFIG: live_config_map(OURS, (3, "x"))}),
         WriteHistory(),
         (ApplyDependency, "100"),
     ),
-    "dependency newer": (WITH_CONFIG, LiveState(workload(), {CONFIG: config(OURS, (4, "x"))}), WriteHistory(), NOTHING),
+    "dependency newer": (
+        WITH_CONFIG,
+        LiveState(live_workload(), {CONFIG: live_config_map(OURS, (4, "x"))}),
+        WriteHistory(),
+        NOTHING,
+    ),
     "dependency no longer listed": (
         WITH_CONFIG,
-        LiveState(workload(), {CONFIG: config(), OLD_CONFIG: config()}),
+        LiveState(live_workload(), {CONFIG: live_config_map(), OLD_CONFIG: live_config_map()}),
         WriteHistory(),
         DeleteDependency(OLD_CONFIG, "u1", "100"),
     ),
     "dependency no longer listed, not ours": (
         WITH_CONFIG,
-        LiveState(workload(), {CONFIG: config(), OLD_CONFIG: config(NOT_OURS)}),
+        LiveState(live_workload(), {CONFIG: live_config_map(), OLD_CONFIG: live_config_map(NOT_OURS)}),
         WriteHistory(),
         NOTHING,
     ),
     "dependency no longer listed, object first": (
         WITH_CONFIG,
-        LiveState(workload(version=OLDER), {CONFIG: config(), OLD_CONFIG: config()}, looked=FOUND),
+        LiveState(
+            live_workload(version=OLDER), {CONFIG: live_config_map(), OLD_CONFIG: live_config_map()}, looked=FOUND
+        ),
         WriteHistory(),
         APPLY,
     ),
@@ -313,66 +350,71 @@ ROWS = {
         PLAIN,
         LiveState(looked={NAMESPACE: True, SECRET: False}),
         WriteHistory(),
-        said("DependencyMissing", "Secret shop/web-key"),
+        expected_report("DependencyMissing", "Secret shop/web-key"),
     ),
-    "older, template unknown": (PLAIN, LiveState(workload(version=OLDER)), WriteHistory(), Look(frozenset({SECRET}))),
+    "older, template unknown": (
+        PLAIN,
+        LiveState(live_workload(version=OLDER)),
+        WriteHistory(),
+        Look(frozenset({SECRET})),
+    ),
     "older, new reference missing": (
         PLAIN,
-        LiveState(workload(version=OLDER), looked={SECRET: False}),
+        LiveState(live_workload(version=OLDER), looked={SECRET: False}),
         WriteHistory(),
-        said("DependencyMissing", "Secret shop/web-key"),
+        expected_report("DependencyMissing", "Secret shop/web-key"),
     ),
     "older, new reference missing, fewer are wanted": (
         PLAIN,
-        LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False}),
+        LiveState(live_workload(version=OLDER, replicas=6), looked={SECRET: False}),
         WriteHistory(),
         ScaleDown(FEWER, "100", corrects=False),
     ),
     "older, new references unknown, fewer are wanted": (
         PLAIN,
-        LiveState(workload(version=OLDER, replicas=6)),
+        LiveState(live_workload(version=OLDER, replicas=6)),
         WriteHistory(),
         Look(frozenset({SECRET})),
     ),
     "older, new reference missing, more are wanted": (
         PLAIN,
-        LiveState(workload(version=OLDER, replicas=2), looked={SECRET: False}),
+        LiveState(live_workload(version=OLDER, replicas=2), looked={SECRET: False}),
         WriteHistory(),
-        said("DependencyMissing", "Secret shop/web-key"),
+        expected_report("DependencyMissing", "Secret shop/web-key"),
     ),
     "older, the others wait for what is missing, more run": (
         replace(PLAIN, part=replace(NONE_FOR_WANT, replicas=4)),
-        LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False}),
+        LiveState(live_workload(version=OLDER, replicas=6), looked={SECRET: False}),
         WriteHistory(),
-        said("DependencyMissing", "Secret shop/web-key"),
+        expected_report("DependencyMissing", "Secret shop/web-key"),
     ),
     "older, new reference missing, somebody scaled up after us": (
         PLAIN,
-        LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False}),
+        LiveState(live_workload(version=OLDER, replicas=6), looked={SECRET: False}),
         WriteHistory(V, right=4),
         ScaleDown(FEWER, "100", corrects=True),
     ),
     "older, new reference missing, somebody scales up again and again": (
         PLAIN,
-        LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False}),
+        LiveState(live_workload(version=OLDER, replicas=6), looked={SECRET: False}),
         WriteHistory(V, corrections=(0.0, 1.0, 2.0), right=4),
-        said("DependencyMissing", "Secret shop/web-key"),
+        expected_report("DependencyMissing", "Secret shop/web-key"),
     ),
     "older, the same template, its number alone changes": (
         PLAIN,
-        LiveState(written(OLDER, 2)),
+        LiveState(written_workload(OLDER, 2)),
         WriteHistory(),
         ALONE_ASKED,
     ),
     "older without pods, the same template": (
         PLAIN,
-        LiveState(written(OLDER, 0)),
+        LiveState(written_workload(OLDER, 0)),
         WriteHistory(),
         Look(frozenset({SECRET})),
     ),
     "no replicas, no references needed": (
         replace(PLAIN, part=replace(PART, replicas=0)),
-        LiveState(workload(version=OLDER)),
+        LiveState(live_workload(version=OLDER)),
         WriteHistory(),
         APPLY,
     ),
@@ -386,7 +428,7 @@ ROWS = {
         replace(PLAIN, part=NONE_FOR_WANT),
         LiveState(looked={NAMESPACE: True, SECRET: False}),
         WriteHistory(),
-        said("DependencyMissing", "Secret shop/web-key"),
+        expected_report("DependencyMissing", "Secret shop/web-key"),
     ),
     "no replicas for want of something that is there now": (
         replace(PLAIN, part=NONE_FOR_WANT),
@@ -397,25 +439,25 @@ ROWS = {
     # A new template whose turn has not come here.
     "earlier template, dependency older": (
         EARLIER,
-        LiveState(workload(), {CONFIG: config(OURS, (2, "x"))}),
+        LiveState(live_workload(), {CONFIG: live_config_map(OURS, (2, "x"))}),
         WriteHistory(),
         NOTHING,
     ),
     "earlier template, dependency missing": (
         EARLIER,
-        LiveState(workload(), looked=FOUND),
+        LiveState(live_workload(), looked=FOUND),
         WriteHistory(),
         (ApplyDependency, ""),
     ),
     "earlier template, dependency no longer listed": (
         EARLIER,
-        LiveState(workload(), {CONFIG: config(), OLD_CONFIG: config()}),
+        LiveState(live_workload(), {CONFIG: live_config_map(), OLD_CONFIG: live_config_map()}),
         WriteHistory(),
         NOTHING,
     ),
     "earlier template, object scaled": (
         EARLIER,
-        LiveState(workload(replicas=9), {CONFIG: config()}),
+        LiveState(live_workload(replicas=9), {CONFIG: live_config_map()}),
         WriteHistory(),
         CORRECT,
     ),
@@ -429,64 +471,99 @@ ROWS = {
         HOLD,
     ),
     "right": (PLAIN, RIGHT, WriteHistory(), NOTHING),
-    "older": (PLAIN, LiveState(workload(version=OLDER), looked=FOUND), WriteHistory(), APPLY),
+    "older": (PLAIN, LiveState(live_workload(version=OLDER), looked=FOUND), WriteHistory(), APPLY),
     "older, same replicas": (
         PLAIN,
-        LiveState(workload(version=OLDER), looked=FOUND),
+        LiveState(live_workload(version=OLDER), looked=FOUND),
         WriteHistory(OLDER, written=True),
         APPLY,
     ),
-    "version unreadable": (PLAIN, LiveState(workload(version=NO_GENERATION), looked=FOUND), WriteHistory(), APPLY),
-    "somebody scaled": (PLAIN, LiveState(workload(replicas=9)), WriteHistory(), CORRECT),
-    "somebody scaled to none": (PLAIN, LiveState(workload(replicas=0)), WriteHistory(), CORRECT),
+    "version unreadable": (PLAIN, LiveState(live_workload(version=NO_GENERATION), looked=FOUND), WriteHistory(), APPLY),
+    "somebody scaled": (PLAIN, LiveState(live_workload(replicas=9)), WriteHistory(), CORRECT),
+    "somebody scaled to none": (PLAIN, LiveState(live_workload(replicas=0)), WriteHistory(), CORRECT),
     "somebody took the version off": (
         PLAIN,
-        LiveState(workload(version=NO_GENERATION)),
+        LiveState(live_workload(version=NO_GENERATION)),
         WriteHistory(V, written=True),
         CORRECT,
     ),
-    "somebody scaled too often": (PLAIN, LiveState(workload(replicas=9)), TIRED, said("ReplicasContested", "3 times")),
+    "somebody scaled too often": (
+        PLAIN,
+        LiveState(live_workload(replicas=9)),
+        TIRED,
+        expected_report("ReplicasContested", "3 times"),
+    ),
     "took the version off too often": (
         PLAIN,
-        LiveState(workload(version=OLDER)),
+        LiveState(live_workload(version=OLDER)),
         TIRED,
         ("ReplicasContested", "3 times"),
     ),
     "put right too often, and right": (PLAIN, RIGHT, TIRED, NOTHING),
     "scaled too often at an older version": (
         PLAIN,
-        LiveState(workload(replicas=9)),
+        LiveState(live_workload(replicas=9)),
         replace(TIRED, version=OLDER),
-        said("ReplicasContested", "3 times"),
+        expected_report("ReplicasContested", "3 times"),
     ),
-    "older, and contested": (PLAIN, LiveState(written(OLDER, 9)), FOUGHT, said("ReplicasContested", "3 times")),
-    "older, not contested any more": (PLAIN, LiveState(written(OLDER, 2), looked=FOUND), FOUGHT, ALONE_ASKED),
+    "older, and contested": (
+        PLAIN,
+        LiveState(written_workload(OLDER, 9)),
+        FOUGHT,
+        expected_report("ReplicasContested", "3 times"),
+    ),
+    "older, not contested any more": (PLAIN, LiveState(written_workload(OLDER, 2), looked=FOUND), FOUGHT, ALONE_ASKED),
     "older, the contested number is asked for": (
         PLAIN,
-        LiveState(written(OLDER, 4), looked=FOUND),
+        LiveState(written_workload(OLDER, 4), looked=FOUND),
         FOUGHT,
         ALONE_ASKED,
     ),
-    "older, contested, another template": (PLAIN, LiveState(written(OLDER, 9, "x"), looked=FOUND), FOUGHT, APPLY),
+    "older, contested, another template": (
+        PLAIN,
+        LiveState(written_workload(OLDER, 9, "x"), looked=FOUND),
+        FOUGHT,
+        APPLY,
+    ),
     "older, of the part's manifest": (
         PLAIN,
-        LiveState(written(OLDER, 2), looked=FOUND),
+        LiveState(written_workload(OLDER, 2), looked=FOUND),
         WriteHistory(),
         ALONE_ASKED,
     ),
-    "older, of another manifest": (PLAIN, LiveState(written(OLDER, 2, "x"), looked=FOUND), WriteHistory(), APPLY),
+    "older, of another manifest": (
+        PLAIN,
+        LiveState(written_workload(OLDER, 2, "x"), looked=FOUND),
+        WriteHistory(),
+        APPLY,
+    ),
     "somebody scaled, of the part's manifest": (
         PLAIN,
-        LiveState(written(replicas=9)),
+        LiveState(written_workload(replicas=9)),
         WriteHistory(),
         PatchReplicas(ALONE, "100", corrects=True),
     ),
-    "somebody changed its spec": (PLAIN, LiveState(written()), WriteHistory(V, compared=6), ReadAfresh("Deployment")),
-    "changed spec that was read": (PLAIN, LiveState(written(), read=True), WriteHistory(V, compared=6), NOTHING),
-    "its spec is not known to have changed": (PLAIN, LiveState(written()), WriteHistory(V, compared=7), NOTHING),
+    "somebody changed its spec": (
+        PLAIN,
+        LiveState(written_workload()),
+        WriteHistory(V, compared=6),
+        ReadAfresh("Deployment"),
+    ),
+    "changed spec that was read": (
+        PLAIN,
+        LiveState(written_workload(), read=True),
+        WriteHistory(V, compared=6),
+        NOTHING,
+    ),
+    "its spec is not known to have changed": (
+        PLAIN,
+        LiveState(written_workload()),
+        WriteHistory(V, compared=7),
+        NOTHING,
+    ),
     "no replicas": (
         replace(PLAIN, part=replace(PART, replicas=0)),
-        LiveState(workload(replicas=0)),
+        LiveState(live_workload(replicas=0)),
         WriteHistory(),
         NOTHING,
     ),
@@ -496,10 +573,10 @@ ROWS = {
 @pytest.mark.parametrize(("wanted", "live", "history", "expected"), ROWS.values(), ids=ROWS.keys())
 def test_state_table(wanted: WantedState, live: LiveState, history: WriteHistory, expected: object) -> None:
     action = next_action(wanted, live, history, 10.0, RULES)
-    assert agrees(action, expected), action
+    assert is_expected_action(action, expected), action
 
 
-def agrees(action: Action, expected: object) -> bool:
+def is_expected_action(action: Action, expected: object) -> bool:
     match expected:
         case "hold":
             return isinstance(action, Hold)
@@ -523,7 +600,7 @@ def test_settings_may_forbid_namespaces() -> None:
 
 
 def test_corrections_are_forgotten_after_the_window() -> None:
-    action = next_action(PLAIN, LiveState(workload(replicas=9)), TIRED, 601.0, RULES)
+    action = next_action(PLAIN, LiveState(live_workload(replicas=9)), TIRED, 601.0, RULES)
     assert isinstance(action, Apply)
 
 
@@ -541,7 +618,7 @@ def test_a_rival_s_replicas_are_put_right_three_times_in_a_window_whatever_the_v
     for sequence in range(80):
         now, version = 15.0 * sequence, Generation(6, sequence)
         part = replace(PART, version=version, replicas=4 + sequence % 2)
-        wanted, there = replace(PLAIN, part=part), LiveState(written(Generation(6, 0), 10), looked=FOUND)
+        wanted, there = replace(PLAIN, part=part), LiveState(written_workload(Generation(6, 0), 10), looked=FOUND)
         for _ in range(6):
             action = next_action(wanted, there, history, now, RULES)
             history = history_after_action(history, wanted, there, action, now, RULES)
@@ -550,26 +627,28 @@ def test_a_rival_s_replicas_are_put_right_three_times_in_a_window_whatever_the_v
                 break
             assert isinstance(action, PatchReplicas)
             corrections += [now] if action.corrects else []
-            writes, there = writes + 1, LiveState(written(version, 10))
+            writes, there = writes + 1, LiveState(written_workload(version, 10))
     assert corrections == [0.0, 0.0, 0.0, 600.0, 600.0, 600.0]
     assert writes <= 8
 
 
 def test_what_was_scaled_down_gets_its_new_template_once_that_lacks_nothing() -> None:
     """The part is not carried out by fewer replicas: no correction is counted, and what is missing is looked for."""
-    there = LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False})
+    there = LiveState(live_workload(version=OLDER, replicas=6), looked={SECRET: False})
     action = next_action(PLAIN, there, WriteHistory(), 10.0, RULES)
     history = history_after_action(WriteHistory(), PLAIN, there, action, 10.0, RULES)
-    there = LiveState(workload(version=OLDER), looked={SECRET: False})
-    assert agrees(next_action(PLAIN, there, history, 11.0, RULES), said("DependencyMissing", "Secret shop/web-key"))
-    there = LiveState(workload(version=OLDER), looked={SECRET: True})
-    assert agrees(next_action(PLAIN, there, history, 12.0, RULES), APPLY)
+    there = LiveState(live_workload(version=OLDER), looked={SECRET: False})
+    assert is_expected_action(
+        next_action(PLAIN, there, history, 11.0, RULES), expected_report("DependencyMissing", "Secret shop/web-key")
+    )
+    there = LiveState(live_workload(version=OLDER), looked={SECRET: True})
+    assert is_expected_action(next_action(PLAIN, there, history, 12.0, RULES), APPLY)
     assert (history.written, history.right, history.corrections) == (False, 4, ())
 
 
 def test_somebody_s_replicas_are_put_right_three_times_in_a_window_also_while_a_template_waits() -> None:
     history, corrections = WriteHistory(), []
-    there = LiveState(workload(version=OLDER, replicas=6), looked={SECRET: False})
+    there = LiveState(live_workload(version=OLDER, replicas=6), looked={SECRET: False})
     for second in range(0, 900, 15):
         action = next_action(PLAIN, there, history, float(second), RULES)
         history = history_after_action(history, PLAIN, there, action, float(second), RULES)
@@ -580,7 +659,7 @@ def test_somebody_s_replicas_are_put_right_three_times_in_a_window_also_while_a_
 def test_a_new_owner_leaves_what_was_contested() -> None:
     status = WorkloadObserved("shop", "web", "own-1", 7, 1, V, "ReplicasContested", "", 9, 9, 9, 9, 9)
     assert isinstance(
-        next_action(PLAIN, LiveState(workload(replicas=9)), history_from_status(status, 0.0, RULES), 599.0, RULES),
+        next_action(PLAIN, LiveState(live_workload(replicas=9)), history_from_status(status, 0.0, RULES), 599.0, RULES),
         Report,
     )
     assert history_from_status(None, 0.0, RULES) == WriteHistory()
@@ -591,13 +670,21 @@ def test_the_first_field_that_somebody_changed_is_known_until_it_is_right_again(
     live = json.loads(json.dumps(MANIFEST["spec"])) | {"strategy": {"type": "RollingUpdate"}}
     changed = json.loads(json.dumps(live))
     changed["template"]["spec"]["containers"][0]["image"] = "hotfix:1"
-    history = history_after_action(WriteHistory(), PLAIN, LiveState(written(), spec=changed), NOTHING, 0.0, RULES)
+    history = history_after_action(
+        WriteHistory(), PLAIN, LiveState(written_workload(), spec=changed), NOTHING, 0.0, RULES
+    )
     assert (history.changed, history.compared) == ("spec.template.spec.containers[0].image", 7)
-    assert history_after_action(history, PLAIN, LiveState(written()), NOTHING, 0.0, RULES).changed == history.changed
-    assert history_after_action(history, PLAIN, LiveState(written(), spec=live), NOTHING, 0.0, RULES).changed == ""
+    assert (
+        history_after_action(history, PLAIN, LiveState(written_workload()), NOTHING, 0.0, RULES).changed
+        == history.changed
+    )
+    assert (
+        history_after_action(history, PLAIN, LiveState(written_workload(), spec=live), NOTHING, 0.0, RULES).changed
+        == ""
+    )
     assert (
         history_after_action(
-            history, PLAIN, LiveState(written(manifest="x"), spec=changed), NOTHING, 0.0, RULES
+            history, PLAIN, LiveState(written_workload(manifest="x"), spec=changed), NOTHING, 0.0, RULES
         ).changed
         == ""
     )
@@ -619,23 +706,25 @@ def test_what_is_written() -> None:
 @pytest.mark.parametrize(("number", "annotated"), [(1, False), (2, True), (0, True)])
 def test_the_template_of_the_part_is_written(number: int, annotated: bool) -> None:
     wanted = replace(EARLIER, part=replace(PART, template_generation=number))
-    there = LiveState(workload(version=OLDER), {CONFIG: config()}, looked=FOUND)
+    there = LiveState(live_workload(version=OLDER), {CONFIG: live_config_map()}, looked=FOUND)
     action = next_action(wanted, there, WriteHistory(), 0.0, RULES)
     assert isinstance(action, Apply)
     assert ("turn" in action.manifest["metadata"]["annotations"]) == annotated
 
 
 def test_a_change_bears_the_uid_that_was_seen() -> None:
-    action = next_action(PLAIN, LiveState(workload(version=OLDER), looked=FOUND), WriteHistory(), 0.0, RULES)
+    action = next_action(PLAIN, LiveState(live_workload(version=OLDER), looked=FOUND), WriteHistory(), 0.0, RULES)
     assert isinstance(action, Apply)
     assert (action.manifest["metadata"]["uid"], action.resource_version) == ("u1", "100")
 
 
 def test_highest_counts_only_our_own_object() -> None:
-    foreign = LiveState(workload(NOT_OURS, NEWER))
+    foreign = LiveState(live_workload(NOT_OURS, NEWER))
     assert history_after_action(WriteHistory(), PLAIN, foreign, NOTHING, 0.0, RULES).highest == NO_GENERATION
     assert (
-        history_after_action(WriteHistory(), PLAIN, LiveState(workload(version=NEWER)), NOTHING, 0.0, RULES).highest
+        history_after_action(
+            WriteHistory(), PLAIN, LiveState(live_workload(version=NEWER)), NOTHING, 0.0, RULES
+        ).highest
         == NEWER
     )
 
@@ -670,9 +759,9 @@ def test_a_new_owner_knows_from_the_log_that_a_job_was_over() -> None:
 def test_what_keeps_an_object_that_is_deleted_is_named(finalizers: tuple[str, ...], says: str) -> None:
     going = replace(DELETING, finalizers=finalizers)
     for wanted, live, what in (
-        (PLAIN, LiveState(workload(going)), "the object"),
-        (REMOVING, LiveState(workload(going)), "the object"),
-        (REMOVING, LiveState(None, {CONFIG: config(going)}), str(CONFIG)),
+        (PLAIN, LiveState(live_workload(going)), "the object"),
+        (REMOVING, LiveState(live_workload(going)), "the object"),
+        (REMOVING, LiveState(None, {CONFIG: live_config_map(going)}), str(CONFIG)),
     ):
         action = next_action(wanted, live, WriteHistory(), 10.0, RULES)
         assert isinstance(action, Hold)

@@ -55,7 +55,7 @@ class NotAsSeen(Exception):
     """409."""
 
 
-def wanted_of(version: int, replicas: int, removing: bool, with_config: bool) -> WantedState:
+def wanted_state_of(version: int, replicas: int, removing: bool, with_config: bool) -> WantedState:
     """The placement of this version; the workload's generation rises with it."""
     manifest = {"kind": "ConfigMap", "metadata": {"name": "web-config"}, "data": {"version": str(version)}}
     config = DependencyDeclared("ConfigMap", "shop", "web-config", "shop/web", version, json.dumps(manifest).encode())
@@ -85,94 +85,96 @@ class Member:
     config: LiveDependency | None = None
     counter: int = 0
 
-    def next(self) -> str:
+    def next_id(self) -> str:
         self.counter += 1
         return str(self.counter)
 
-    def live(self) -> LiveState:
+    def live_state(self) -> LiveState:
         return LiveState(self.workload, {} if self.config is None else {CONFIG: self.config})
 
-    def carry_out(self, action: Write, wanted: WantedState) -> None:
+    def carry_out_write(self, action: Write, wanted: WantedState) -> None:
         """Checks the preconditions as a server does, and what must never happen as we do."""
         match action:
             case Create(manifest):
                 if self.workload is not None:
                     raise NotAsSeen
-                self.workload = self._made(manifest, self.next())
+                self.workload = self._workload_from_manifest(manifest, self.next_id())
             case Apply(manifest, resource_version):
-                found = self._as_seen(self.workload, manifest["metadata"]["uid"], resource_version)
-                self._check_ours(found.marks)
+                found = self._object_if_as_seen(self.workload, manifest["metadata"]["uid"], resource_version)
+                self._check_is_ours(found.marks)
                 if found.version > wanted.part.version:
                     raise Refuted(f"{wanted.part.version} was written over {found.version}")
-                self.workload = self._made(manifest, found.marks.uid)
+                self.workload = self._workload_from_manifest(manifest, found.marks.uid)
             case PatchReplicas(change, resource_version):
-                found = self._as_seen(self.workload, self.workload.marks.uid if self.workload else "", resource_version)
-                self._check_ours(found.marks)
+                found = self._object_if_as_seen(
+                    self.workload, self.workload.marks.uid if self.workload else "", resource_version
+                )
+                self._check_is_ours(found.marks)
                 if found.version > wanted.part.version:
                     raise Refuted(f"{wanted.part.version} was written over {found.version}")
                 if wanted.declaration is None or found.manifest != manifest_digest(wanted.declaration, wanted.part):
                     raise Refuted("replicas alone of an object that has another manifest")
-                self.workload = self._patched(found, change)
+                self.workload = self._patched_workload(found, change)
             case Delete(uid, resource_version):
-                found = self._as_seen(self.workload, uid, resource_version)
-                self._check_ours(found.marks)
+                found = self._object_if_as_seen(self.workload, uid, resource_version)
+                self._check_is_ours(found.marks)
                 if found.version > wanted.part.version or not wanted.part.removing:
                     raise Refuted(f"{found.version} was deleted for {wanted.part}")
                 self.workload = None
             case ApplyDependency(_, manifest, resource_version):
-                self._apply_config(manifest, resource_version, wanted)
+                self._apply_config_map(manifest, resource_version, wanted)
             case DeleteDependency(_, uid, resource_version):
-                config = self._as_seen(self.config, uid, resource_version)
-                self._check_ours(config.marks)
+                config = self._object_if_as_seen(self.config, uid, resource_version)
+                self._check_is_ours(config.marks)
                 self.config = None
             case EnsureNamespace():
                 raise Refuted("the namespace exists")
 
-    def _apply_config(self, manifest: dict[str, Any], resource_version: str, wanted: WantedState) -> None:
+    def _apply_config_map(self, manifest: dict[str, Any], resource_version: str, wanted: WantedState) -> None:
         declared = generation_and_digest_of(wanted.dependencies[0])
-        uid = self.next()
+        uid = self.next_id()
         if resource_version:
-            found = self._as_seen(self.config, manifest["metadata"]["uid"], resource_version)
-            self._check_ours(found.marks)
+            found = self._object_if_as_seen(self.config, manifest["metadata"]["uid"], resource_version)
+            self._check_is_ours(found.marks)
             if found.declaration[0] > declared[0]:
                 raise Refuted(f"declaration {declared} was written over {found.declaration}")
             uid = found.marks.uid
         elif self.config is not None:
             raise NotAsSeen
-        self.config = LiveDependency(ObjectMarks(uid, self.next(), "f1", "web", False), declared)
+        self.config = LiveDependency(ObjectMarks(uid, self.next_id(), "f1", "web", False), declared)
 
-    def _made(self, manifest: dict[str, Any], uid: str) -> LiveWorkload:
+    def _workload_from_manifest(self, manifest: dict[str, Any], uid: str) -> LiveWorkload:
         version = parse_version_annotation(manifest["metadata"]["annotations"]["spillway.io/placement"])
         replicas = manifest["spec"]["replicas"]
         marks, digest = (
-            ObjectMarks(uid, self.next(), "f1", "web", False),
+            ObjectMarks(uid, self.next_id(), "f1", "web", False),
             manifest["metadata"]["annotations"]["spillway.io/manifest"],
         )
         return LiveWorkload(marks, version, replicas, 0, 0, 0, 0, manifest=digest)
 
-    def _patched(self, found: LiveWorkload, change: dict[str, Any]) -> LiveWorkload:
+    def _patched_workload(self, found: LiveWorkload, change: dict[str, Any]) -> LiveWorkload:
         version = parse_version_annotation(change["metadata"]["annotations"]["spillway.io/placement"])
-        marks = replace(found.marks, resource_version=self.next())
+        marks = replace(found.marks, resource_version=self.next_id())
         return replace(found, marks=marks, version=version, spec_replicas=change["spec"]["replicas"])
 
-    def _as_seen(self, found: Any, uid: str, resource_version: str) -> Any:
+    def _object_if_as_seen(self, found: Any, uid: str, resource_version: str) -> Any:
         if found is None or (found.marks.uid, found.marks.resource_version) != (uid, resource_version):
             raise NotAsSeen
         return found
 
-    def _check_ours(self, marks: ObjectMarks) -> None:
+    def _check_is_ours(self, marks: ObjectMarks) -> None:
         if not is_owned_by_target(marks, TARGET, "f1"):
             raise Refuted(f"an object of {marks.fleet or 'nobody'} was touched")
 
     # ── Others ──
 
-    def foreign(self, what: str, replicas: int) -> None:
-        nobodys = ObjectMarks(self.next(), self.next(), "", "", False)
+    def change_by_others(self, what: str, replicas: int) -> None:
+        nobodys = ObjectMarks(self.next_id(), self.next_id(), "", "", False)
         if self.workload is None:
             if what == "create":
                 self.workload = LiveWorkload(nobodys, NO_GENERATION, replicas, 0, 0, 0, 0)
             return
-        touched = replace(self.workload.marks, resource_version=self.next())
+        touched = replace(self.workload.marks, resource_version=self.next_id())
         changed = replace(self.workload, marks=touched)
         match what:
             case "scale":
@@ -197,10 +199,10 @@ class Actor:
     live: LiveState | None = None
     history: WriteHistory = field(default_factory=WriteHistory)
 
-    def act(self, member: Member, placements: list[WantedState], now: float) -> str:
+    def take_step(self, member: Member, placements: list[WantedState], now: float) -> str:
         """One step; returns what came of it."""
         if self.live is None:
-            self.live = member.live()
+            self.live = member.live_state()
             return "read"
         wanted = placements[self.placement]
         action = next_action(wanted, self.live, self.history, now, RULES)
@@ -212,11 +214,11 @@ class Actor:
             self.live = self.live.with_lookup_results(dict.fromkeys(action.references, True))
             return "looked"
         try:
-            member.carry_out(action, wanted)
+            member.carry_out_write(action, wanted)
         except NotAsSeen:
             self.live = None
             return "conflict"
-        self.live = replace(member.live(), looked=self.live.looked)
+        self.live = replace(member.live_state(), looked=self.live.looked)
         self.history = history_after_action(self.history, wanted, self.live, action, now, RULES)
         return "wrote"
 
@@ -237,7 +239,7 @@ STEPS = st.one_of(
 @given(st.lists(STEPS, min_size=8, max_size=40), st.booleans(), st.integers(0, 3))
 def test_safe_at_each_step_and_right_in_the_end(steps: list[Any], removing: bool, replicas: int) -> None:
     member, actors, now = Member(), [Actor(), Actor()], 0.0
-    placements = [wanted_of(1, 2, removing=False, with_config=True)]
+    placements = [wanted_state_of(1, 2, removing=False, with_config=True)]
     for kind, what in steps:
         match kind:
             case "act":
@@ -248,24 +250,24 @@ def test_safe_at_each_step_and_right_in_the_end(steps: list[Any], removing: bool
             case "crash":
                 actors[what] = Actor(actors[what].placement)
             case "place":
-                placements.append(wanted_of(len(placements) + 1, what[0], removing=what[1], with_config=what[2]))
+                placements.append(wanted_state_of(len(placements) + 1, what[0], removing=what[1], with_config=what[2]))
             case "foreign":
-                member.foreign(*what)
+                member.change_by_others(*what)
             case "wait":
                 now += what
 
     # Then others leave it alone, and the owner knows the newest placement.
-    placements.append(wanted_of(len(placements) + 1, replicas, removing=removing, with_config=True))
+    placements.append(wanted_state_of(len(placements) + 1, replicas, removing=removing, with_config=True))
     owner, last = replace(actors[0], placement=len(placements) - 1, live=None), placements[-1]
-    results = [owner.act(member, placements, now + 10_000) for _ in range(12)]
-    assert_right(member, last, results)
+    results = [owner.take_step(member, placements, now + 10_000) for _ in range(12)]
+    assert_placement_holds(member, last, results)
     before = (member.workload, member.config)
     for _ in range(4):
-        owner.act(member, placements, now + 10_000)
+        owner.take_step(member, placements, now + 10_000)
     assert (member.workload, member.config) == before, "what is right was written again"
 
 
-def assert_right(member: Member, wanted: WantedState, results: list[str]) -> None:
+def assert_placement_holds(member: Member, wanted: WantedState, results: list[str]) -> None:
     """The placement is true, or what stands in its way is not ours and was left."""
     found, config = member.workload, member.config
     foreign = found is not None and not is_owned_by_target(found.marks, TARGET, "f1")

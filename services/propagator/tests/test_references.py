@@ -63,21 +63,21 @@ async def open_member() -> AsyncIterator[tuple[SlowTransport, MemberCluster]]:
         yield transport, MemberCluster(api, "f1", clock, lambda: None, ClusterNamespaces(clock, 1.0), SETTINGS)
 
 
-def configs(count: int) -> list[DependencyReference]:
+def config_map_references(count: int) -> list[DependencyReference]:
     return [DependencyReference("ConfigMap", f"c-{number:02}") for number in range(count)]
 
 
 async def test_a_few_of_many_are_looked_for_at_one_time() -> None:
     async with open_member() as (transport, member):
-        looked = await member.existence_by_reference(WEB, frozenset(configs(20)))
-        assert (transport.most, transport.asked) == (8, [one.name for one in configs(20)])
-        assert looked == {one: one.name == "c-03" for one in configs(20)}
+        looked = await member.existence_by_reference(WEB, frozenset(config_map_references(20)))
+        assert (transport.most, transport.asked) == (8, [one.name for one in config_map_references(20)])
+        assert looked == {one: one.name == "c-03" for one in config_map_references(20)}
 
 
 async def test_as_few_as_that_are_looked_for_all_at_once() -> None:
     async with open_member() as (transport, member):
         began = asyncio.get_running_loop().time()
-        await member.existence_by_reference(WEB, frozenset(configs(8)))
+        await member.existence_by_reference(WEB, frozenset(config_map_references(8)))
         assert transport.most == 8
         assert asyncio.get_running_loop().time() - began == pytest.approx(0.01)
 
@@ -85,18 +85,21 @@ async def test_as_few_as_that_are_looked_for_all_at_once() -> None:
 async def test_a_few_of_many_that_go_along_are_read_at_one_time() -> None:
     """All of them, however many: what is written is compared with each."""
     async with open_member() as (transport, member):
-        live = await member.read_live_state(WEB, configs(30))
-        assert (transport.most, transport.asked) == (8, ["web", *(one.name for one in configs(30))])
+        live = await member.read_live_state(WEB, config_map_references(30))
+        assert (transport.most, transport.asked) == (8, ["web", *(one.name for one in config_map_references(30))])
         assert list(live.dependencies) == [DependencyReference("ConfigMap", "c-03")]
 
 
 async def test_what_is_beyond_the_bound_is_taken_as_there_and_told_once() -> None:
     async with open_member() as (transport, member):
         with capture_logs() as told:
-            looked = await member.existence_by_reference(WEB, frozenset(configs(30)))
-            assert transport.asked == [one.name for one in configs(20)]
-            assert [one for one in configs(30) if looked[one]] == [configs(30)[3], *configs(30)[20:]]
-            assert await member.existence_by_reference(WEB, frozenset(configs(30))) == looked
+            looked = await member.existence_by_reference(WEB, frozenset(config_map_references(30)))
+            assert transport.asked == [one.name for one in config_map_references(20)]
+            assert [one for one in config_map_references(30) if looked[one]] == [
+                config_map_references(30)[3],
+                *config_map_references(30)[20:],
+            ]
+            assert await member.existence_by_reference(WEB, frozenset(config_map_references(30))) == looked
         warnings = [(one["workload"], one["count"], one["first"]) for one in told if one["log_level"] == "warning"]
         assert warnings == [("default/web", 10, "ConfigMap c-20")]
 
@@ -105,6 +108,6 @@ async def test_what_comes_after_one_that_is_not_answered_is_not_asked() -> None:
     async with open_member() as (transport, member):
         transport.failing = frozenset({"c-01"})
         with pytest.raises(ClusterUnreachable):
-            await member.existence_by_reference(WEB, frozenset(configs(20)))
+            await member.existence_by_reference(WEB, frozenset(config_map_references(20)))
         await asyncio.sleep(1)
-        assert transport.asked == [one.name for one in configs(8)]
+        assert transport.asked == [one.name for one in config_map_references(8)]

@@ -10,7 +10,7 @@ from sim.settings import Faults
 from spillway.events import SHAPE_ADMITTED, SHAPE_UNASKED, ShapeAsked
 from spillway.kubernetes.pod_shape import template_digest
 
-from .conftest import manifest_of
+from .conftest import deployment_manifest
 
 pytestmark = pytest.mark.looptime
 PLANS = 40
@@ -20,8 +20,8 @@ async def test_a_plan_costs_a_dry_run_and_a_creation_and_nothing_where_its_names
     """As the planner asks: every cluster about each template, then one placement each."""
     names = [f"web-{number}" for number in range(PLANS)]
     async with fleet:
-        await fleet.declare(name="first", namespace="shop")
-        await fleet.place(1, {"own-1": 1}, name="first", namespace="shop")
+        await fleet.declare_workload(name="first", namespace="shop")
+        await fleet.publish_placement(1, {"own-1": 1}, name="first", namespace="shop")
         await fleet.start()
         await asyncio.sleep(20)
         one, other = fleet.transports["own-1"], fleet.transports["own-2"]
@@ -29,18 +29,22 @@ async def test_a_plan_costs_a_dry_run_and_a_creation_and_nothing_where_its_names
             cluster.set_faults(Faults(latency_seconds=0.005))
         reads, writes, tried = one.reads, len(one.writes), len(one.tried)
         for name in names:
-            template = manifest_of(name)["spec"]["template"]
+            template = deployment_manifest(name)["spec"]["template"]
             digest, pod = template_digest(template, "shop"), json.dumps(template).encode()
             await fleet.planner.publish(ShapeAsked(digest, "shop", name, ("own-1", "own-2"), pod))
         await asyncio.sleep(0.5)
-        assert [event.state for event in fleet.shapes("own-2")] == [SHAPE_UNASKED] * PLANS
-        assert [event.state for event in fleet.shapes("own-1")] == [SHAPE_UNASKED] + [SHAPE_ADMITTED] * (PLANS + 1)
+        assert [event.state for event in fleet.shape_records("own-2")] == [SHAPE_UNASKED] * PLANS
+        assert [event.state for event in fleet.shape_records("own-1")] == [SHAPE_UNASKED] + [SHAPE_ADMITTED] * (
+            PLANS + 1
+        )
         for sequence, name in enumerate(names, 2):
-            await fleet.declare(name=name, namespace="shop")
-            await fleet.place(sequence, {"own-1": 2}, name=name, namespace="shop")
+            await fleet.declare_workload(name=name, namespace="shop")
+            await fleet.publish_placement(sequence, {"own-1": 2}, name=name, namespace="shop")
         await asyncio.sleep(10)
-        assert {len(fleet.statuses("own-1", name)) for name in names} == {2}, "that it is there, that all are ready"
-        assert all(fleet.status("own-1", name).ready == 2 for name in names)
+        assert {len(fleet.status_records("own-1", name)) for name in names} == {2}, (
+            "that it is there, that all are ready"
+        )
+        assert all(fleet.last_status("own-1", name).ready == 2 for name in names)
         assert one.reads == reads
         assert len(one.writes) == writes + PLANS
         assert len(one.tried) == tried + PLANS

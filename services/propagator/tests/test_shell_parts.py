@@ -70,7 +70,7 @@ async def test_a_silent_cluster_is_tried_by_one_at_a_time_and_holds_no_slot_mean
     tries: list[float] = []
     loop = asyncio.get_running_loop()
 
-    async def attempt() -> None:
+    async def attempt_forever() -> None:
         while True:
             try:
                 async with attempts.paced_attempt():
@@ -80,7 +80,7 @@ async def test_a_silent_cluster_is_tried_by_one_at_a_time_and_holds_no_slot_mean
                 pass
 
     began = loop.time()
-    tasks = [asyncio.create_task(attempt()) for _ in range(3)]
+    tasks = [asyncio.create_task(attempt_forever()) for _ in range(3)]
     await asyncio.sleep(20)
     assert not slots.locked()
     assert [round(at - began) for at in tries] == [0, 1, 3, 7, 15]
@@ -88,19 +88,19 @@ async def test_a_silent_cluster_is_tried_by_one_at_a_time_and_holds_no_slot_mean
         task.cancel()
 
 
-def marks(uid: str, version: str, workload: str = "a") -> ObjectMarks:
+def object_marks(uid: str, version: str, workload: str = "a") -> ObjectMarks:
     return ObjectMarks(uid, version, "f1", workload, False)
 
 
-def live(uid: str, version: str) -> LiveWorkload:
-    return LiveWorkload(marks(uid, version), Generation(1, 1), 1, 1, 1, 1, 1)
+def live_workload(uid: str, version: str) -> LiveWorkload:
+    return LiveWorkload(object_marks(uid, version), Generation(1, 1), 1, 1, 1, 1, 1)
 
 
-def deployment(uid: str, version: str) -> Deployment:
+def watched_deployment(uid: str, version: str) -> Deployment:
     return Deployment(AnnotatedMeta("a", "shop", uid, version, labels={"spillway.io/fleet": "f1"}))
 
 
-def shown(mirror: ObjectMirror) -> LiveWorkload:
+def mirrored_workload(mirror: ObjectMirror) -> LiveWorkload:
     found = mirror.workload_of_kind(A, DEPLOYMENT)
     assert found is not None
     return found
@@ -108,32 +108,32 @@ def shown(mirror: ObjectMirror) -> LiveWorkload:
 
 async def test_an_answer_is_not_undone_by_a_watch_that_is_behind() -> None:
     mirror = ObjectMirror("own-1")
-    mirror.put_workload(A, DEPLOYMENT, live("u", "20"))
-    mirror.upsert_workload(deployment("u", "10"))
-    assert shown(mirror).marks.resource_version == "20"
-    assert mirror.upsert_workload(deployment("u", "30")) == A
-    assert shown(mirror).marks.resource_version == "30"
-    assert mirror.upsert_workload(deployment("u", "30")) is None, "nothing new"
+    mirror.put_workload(A, DEPLOYMENT, live_workload("u", "20"))
+    mirror.upsert_workload(watched_deployment("u", "10"))
+    assert mirrored_workload(mirror).marks.resource_version == "20"
+    assert mirror.upsert_workload(watched_deployment("u", "30")) == A
+    assert mirrored_workload(mirror).marks.resource_version == "30"
+    assert mirror.upsert_workload(watched_deployment("u", "30")) is None, "nothing new"
 
 
 async def test_the_end_of_an_older_object_does_not_end_the_newer() -> None:
     mirror = ObjectMirror("own-1")
-    mirror.put_workload(A, DEPLOYMENT, live("new", "20"))
-    mirror.remove_workload(deployment("old", "10"))
+    mirror.put_workload(A, DEPLOYMENT, live_workload("new", "20"))
+    mirror.remove_workload(watched_deployment("old", "10"))
     assert A in mirror.workloads
-    mirror.remove_workload(deployment("new", "30"))
+    mirror.remove_workload(watched_deployment("new", "30"))
     assert A not in mirror.workloads
 
 
 async def test_objects_of_several_kinds_may_have_one_name() -> None:
     mirror = ObjectMirror("own-1")
-    other = replace(live("s", "40"), kind=STATEFULSET, version=Generation(1, 2))
-    mirror.put_workload(A, DEPLOYMENT, live("u", "20"))
+    other = replace(live_workload("s", "40"), kind=STATEFULSET, version=Generation(1, 2))
+    mirror.put_workload(A, DEPLOYMENT, live_workload("u", "20"))
     mirror.put_workload(A, STATEFULSET, other)
-    assert (shown(mirror).marks.uid, mirror.newest_workload(A)) == ("u", other)
+    assert (mirrored_workload(mirror).marks.uid, mirror.newest_workload(A)) == ("u", other)
     assert mirror.replace_workloads(STATEFULSET, []) == {A}
-    assert mirror.newest_workload(A) == shown(mirror)
-    mirror.remove_workload(deployment("u", "30"))
+    assert mirror.newest_workload(A) == mirrored_workload(mirror)
+    mirror.remove_workload(watched_deployment("u", "30"))
     assert mirror.newest_workload(A) is None
     assert A not in mirror.workloads
 
@@ -146,7 +146,7 @@ async def test_what_no_placement_lists_is_found_by_its_label_or_the_object_that_
         DependencyOwner("shop", ""),
     ]
     assert mirror.unlisted_targets(owners) == {A, PartTarget("own-1", "shop", workload_label(long.name))}
-    mirror.put_workload(long, DEPLOYMENT, live("u", "20"))
+    mirror.put_workload(long, DEPLOYMENT, live_workload("u", "20"))
     assert mirror.unlisted_targets(owners) == {A, long}
     mirror.put_workload(long, DEPLOYMENT, None)
     assert mirror.unlisted_targets(owners) == {A, PartTarget("own-1", "shop", workload_label(long.name))}
@@ -157,7 +157,7 @@ async def test_a_look_for_a_label_hashes_the_name_of_no_workload(calls_of: Any) 
     mirror = ObjectMirror("own-1")
     names = [f"{number:070}" for number in range(50)]
     for name in names:
-        mirror.put_workload(PartTarget("own-1", "shop", name), DEPLOYMENT, live("u", "20"))
+        mirror.put_workload(PartTarget("own-1", "shop", name), DEPLOYMENT, live_workload("u", "20"))
     strangers = [DependencyOwner("shop", f"x{number:062}") for number in range(50)]
     owners = [*strangers, *(DependencyOwner("shop", workload_label(name)) for name in names)]
     with calls_of(workload_label) as labelled:
@@ -171,8 +171,8 @@ async def test_of_two_names_that_have_one_label_the_one_that_was_there_first_has
     short = PartTarget("own-1", "shop", workload_label(long.name))
     owners = [DependencyOwner("shop", short.name)]
     for target in (long, short):
-        mirror.put_workload(target, DEPLOYMENT, live("u", "20"))
-        mirror.put_workload(target, STATEFULSET, replace(live("s", "40"), kind=STATEFULSET))
+        mirror.put_workload(target, DEPLOYMENT, live_workload("u", "20"))
+        mirror.put_workload(target, STATEFULSET, replace(live_workload("s", "40"), kind=STATEFULSET))
     assert mirror.unlisted_targets(owners) == {long}
     mirror.put_workload(long, DEPLOYMENT, None)
     assert mirror.unlisted_targets(owners) == {long}, "an object of another kind has its name"
@@ -183,10 +183,10 @@ async def test_of_two_names_that_have_one_label_the_one_that_was_there_first_has
 async def test_dependencies_are_found_by_their_owner() -> None:
     mirror = ObjectMirror("own-1")
     reference = DependencyReference("ConfigMap", "c")
-    mirror.put_dependency("shop", reference, LiveDependency(marks("u", "1"), (1, "x")))
+    mirror.put_dependency("shop", reference, LiveDependency(object_marks("u", "1"), (1, "x")))
     assert mirror.live_state_of(A, DEPLOYMENT).dependencies.keys() == {reference}
     assert mirror.live_state_of(B, DEPLOYMENT).dependencies == {}
-    moved = LiveDependency(replace(marks("u", "2"), workload="b"), (1, "x"))
+    moved = LiveDependency(replace(object_marks("u", "2"), workload="b"), (1, "x"))
     mirror.put_dependency("shop", reference, moved)
     assert mirror.live_state_of(A, DEPLOYMENT).dependencies == {}
     assert mirror.live_state_of(B, DEPLOYMENT).dependencies == {reference: moved}

@@ -33,7 +33,7 @@ V1, V2 = Generation(1, 1), Generation(1, 2)
 FOUND = LiveWorkload(ObjectMarks("u", "1", "f1", "web", False), V1, 5, 4, 3, 2, 1)
 
 
-def said(
+def expected_status(
     version: Generation, state: str, message: str, *counts: int, kind: str = "", hold: str = ""
 ) -> WorkloadObserved:
     details = StatusDetails(hold) if message else None
@@ -45,21 +45,21 @@ def test_nothing_is_said_before_there_is_something() -> None:
 
 
 def test_an_object_is_present_at_the_version_that_it_bears() -> None:
-    assert observed_status(TARGET, FOUND, None) == said(V1, "Present", "", 5, 4, 3, 2, 1, kind="Deployment")
+    assert observed_status(TARGET, FOUND, None) == expected_status(V1, "Present", "", 5, 4, 3, 2, 1, kind="Deployment")
 
 
 def test_what_failed_is_said_at_the_version_that_was_tried() -> None:
     refused = AttemptOutcome(V2, "Refused", "quota")
-    assert observed_status(TARGET, None, refused) == said(V2, "Refused", "quota", 0, 0, 0, 0, 0)
-    with_object = said(V2, "Refused", "quota", 5, 4, 3, 2, 1, kind="Deployment")
+    assert observed_status(TARGET, None, refused) == expected_status(V2, "Refused", "quota", 0, 0, 0, 0, 0)
+    with_object = expected_status(V2, "Refused", "quota", 5, 4, 3, 2, 1, kind="Deployment")
     assert observed_status(TARGET, FOUND, refused) == replace(with_object, found_version=V1)
 
 
 def test_what_is_absent_has_no_replicas() -> None:
-    assert observed_status(TARGET, FOUND, AttemptOutcome(V2, "Absent", "")) == said(
+    assert observed_status(TARGET, FOUND, AttemptOutcome(V2, "Absent", "")) == expected_status(
         V2, "Absent", "", *NONE, kind="Deployment"
     )
-    assert observed_status(TARGET, None, AttemptOutcome(V2, "Absent", ""), "Job") == said(
+    assert observed_status(TARGET, None, AttemptOutcome(V2, "Absent", ""), "Job") == expected_status(
         V2, "Absent", "", *NONE, kind="Job"
     )
 
@@ -73,32 +73,36 @@ def test_numbering_is_no_news() -> None:
 
 
 REFUSED = AttemptOutcome(V2, "Refused", "quota")
-NOT_THERE = said(Generation(0, 0), "Absent", "on hold: why", 0, 0, 0, 0, 0, hold="why")
+NOT_THERE = expected_status(Generation(0, 0), "Absent", "on hold: why", 0, 0, 0, 0, 0, hold="why")
 NONE, FIVE = (0, 0, 0, 0, 0), (5, 5, 5, 5, 5)
 HELD = {
     "an object": (
         observed_status(TARGET, FOUND, None),
         None,
-        said(V1, "Present", "on hold: why", 5, 4, 3, 2, 1, kind="Deployment", hold="why"),
+        expected_status(V1, "Present", "on hold: why", 5, 4, 3, 2, 1, kind="Deployment", hold="why"),
     ),
     "what failed": (
         observed_status(TARGET, None, REFUSED),
         None,
-        said(V2, "Refused", "quota; on hold: why", *NONE, hold="why"),
+        expected_status(V2, "Refused", "quota; on hold: why", *NONE, hold="why"),
     ),
-    "was there": (None, said(V1, "Present", "", *FIVE), said(V1, "Present", "on hold: why", *NONE, hold="why")),
+    "was there": (
+        None,
+        expected_status(V1, "Present", "", *FIVE),
+        expected_status(V1, "Present", "on hold: why", *NONE, hold="why"),
+    ),
     "held before": (
         None,
-        said(V1, "Refused", "x on hold: y; on hold: so", *FIVE, hold="so"),
-        said(V1, "Refused", "x on hold: y; on hold: why", *NONE, hold="why"),
+        expected_status(V1, "Refused", "x on hold: y; on hold: so", *FIVE, hold="so"),
+        expected_status(V1, "Refused", "x on hold: y; on hold: why", *NONE, hold="why"),
     ),
     "held before by a version before details": (
         None,
-        replace(said(V1, "Refused", "x; on hold: so", *FIVE), details=None),
-        said(V1, "Refused", "x; on hold: why", *NONE, hold="why"),
+        replace(expected_status(V1, "Refused", "x; on hold: so", *FIVE), details=None),
+        expected_status(V1, "Refused", "x; on hold: why", *NONE, hold="why"),
     ),
     "never was": (None, None, NOT_THERE),
-    "an orphan before": (None, said(V1, "Orphaned", "", *FIVE), NOT_THERE),
+    "an orphan before": (None, expected_status(V1, "Orphaned", "", *FIVE), NOT_THERE),
 }
 
 

@@ -66,59 +66,79 @@ FORMER = ObjectMarks("u1", "100", "f0", "web", False)
 FOREIGN = ObjectMarks("u1", "100", "f9", "web", False)
 
 
-def live(marks: ObjectMarks | None, version: Generation = NO_GENERATION, replicas: int = 4, **more: Any) -> LiveState:
+def live_state_of(
+    marks: ObjectMarks | None, version: Generation = NO_GENERATION, replicas: int = 4, **more: Any
+) -> LiveState:
     found = None if marks is None else LiveWorkload(marks, version, replicas, 0, 0, 0, 0)
     return LiveState(**{"workload": found, "read": True, "spec": SPEC} | more)
 
 
-def config(marks: ObjectMarks, declaration: tuple[int, str] = (-1, "")) -> dict[DependencyReference, LiveDependency]:
+def config_map_by_reference(
+    marks: ObjectMarks, declaration: tuple[int, str] = (-1, "")
+) -> dict[DependencyReference, LiveDependency]:
     return {CONFIG: LiveDependency(marks, declaration)}
 
 
 MARKED, MARKED_CONFIG, UNMARKED, UNMARKED_CONFIG = "mark", "mark dependency", "unmark", "unmark dependency"
 HOLD, READ = "hold", "read"
-RIGHT_CONFIG = config(OURS, generation_and_digest_of(CONFIG_DECLARED))
+RIGHT_CONFIG = config_map_by_reference(OURS, generation_and_digest_of(CONFIG_DECLARED))
 
 ROWS: dict[str, tuple[WantedState, LiveState, Any]] = {
-    "adopting, declaration not read": (replace(ADOPT, lacking="the declaration"), live(NOBODYS), HOLD),
-    "adopting, nothing by the watch": (ADOPT, live(None, read=False, spec=None), READ),
-    "adopting, nothing there": (ADOPT, live(None, spec=None), ("Absent", "gone")),
-    "adopting, being deleted": (ADOPT, live(replace(NOBODYS, deleting=True)), ("Absent", "being deleted")),
-    "adopting, another object": (ADOPT, live(replace(NOBODYS, uid="u2")), ("NotOwned", "another object")),
-    "adopting, another fleet's by now": (ADOPT, live(FOREIGN), ("NotOwned", "belongs to fleet f9 by now")),
-    "adopting, a newer placement's": (ADOPT, live(OURS, NEWER), HOLD),
+    "adopting, declaration not read": (replace(ADOPT, lacking="the declaration"), live_state_of(NOBODYS), HOLD),
+    "adopting, nothing by the watch": (ADOPT, live_state_of(None, read=False, spec=None), READ),
+    "adopting, nothing there": (ADOPT, live_state_of(None, spec=None), ("Absent", "gone")),
+    "adopting, being deleted": (ADOPT, live_state_of(replace(NOBODYS, deleting=True)), ("Absent", "being deleted")),
+    "adopting, another object": (ADOPT, live_state_of(replace(NOBODYS, uid="u2")), ("NotOwned", "another object")),
+    "adopting, another fleet's by now": (ADOPT, live_state_of(FOREIGN), ("NotOwned", "belongs to fleet f9 by now")),
+    "adopting, a newer placement's": (ADOPT, live_state_of(OURS, NEWER), HOLD),
     "adopting, changed since": (
         ADOPT,
-        live(NOBODYS, spec={**SPEC, "minReadySeconds": 5}),
+        live_state_of(NOBODYS, spec={**SPEC, "minReadySeconds": 5}),
         ("NotOwned", "changed since it was found, in spec.minReadySeconds"),
     ),
-    "adopting, nobody's": (ADOPT, live(NOBODYS), MARKED),
-    "adopting, nobody's, other replicas": (ADOPT, live(NOBODYS, replicas=9), MARKED),
-    "adopting, nobody's config is left": (ADOPT, live(NOBODYS, dependencies=config(NOBODYS)), MARKED),
-    "adopting, an orphan of ours": (ADOPT, live(OURS, OLDER), MARKED),
-    "adopting, an orphan of ours by the watch": (ADOPT, live(OURS, OLDER, read=False, spec=None), READ),
-    "adopting, an orphan's config": (ADOPT, live(OURS, OLDER, dependencies=config(OURS, (9, "x"))), MARKED_CONFIG),
-    "adopting, an orphan's config right": (ADOPT, live(OURS, OLDER, dependencies=RIGHT_CONFIG), MARKED),
-    "adopting, taken over": (ADOPT, live(OURS, V), NOTHING),
-    "adopting, taken over, by the watch": (ADOPT, live(OURS, V, read=False, spec=None), NOTHING),
-    "adopting, taken over, other replicas": (ADOPT, live(OURS, V, replicas=9), NOTHING),
-    "adopting, a former fleet's, not meant": (ADOPT, live(FORMER), ("NotOwned", "belongs to fleet f0")),
-    "recovering, the former fleet's": (RECOVER, live(FORMER, NEWER), MARKED),
-    "recovering, its config first": (RECOVER, live(FORMER, NEWER, dependencies=config(FORMER)), MARKED_CONFIG),
-    "recovering, disowned meanwhile": (RECOVER, live(NOBODYS), ("NotOwned", "is not this fleet's")),
-    "disowning, a newer placement's": (DISOWN, live(OURS, NEWER), HOLD),
-    "disowning, being deleted": (DISOWN, live(replace(OURS, deleting=True), OLDER), HOLD),
-    "disowning, config first": (DISOWN, live(OURS, OLDER, dependencies=RIGHT_CONFIG), UNMARKED_CONFIG),
+    "adopting, nobody's": (ADOPT, live_state_of(NOBODYS), MARKED),
+    "adopting, nobody's, other replicas": (ADOPT, live_state_of(NOBODYS, replicas=9), MARKED),
+    "adopting, nobody's config is left": (
+        ADOPT,
+        live_state_of(NOBODYS, dependencies=config_map_by_reference(NOBODYS)),
+        MARKED,
+    ),
+    "adopting, an orphan of ours": (ADOPT, live_state_of(OURS, OLDER), MARKED),
+    "adopting, an orphan of ours by the watch": (ADOPT, live_state_of(OURS, OLDER, read=False, spec=None), READ),
+    "adopting, an orphan's config": (
+        ADOPT,
+        live_state_of(OURS, OLDER, dependencies=config_map_by_reference(OURS, (9, "x"))),
+        MARKED_CONFIG,
+    ),
+    "adopting, an orphan's config right": (ADOPT, live_state_of(OURS, OLDER, dependencies=RIGHT_CONFIG), MARKED),
+    "adopting, taken over": (ADOPT, live_state_of(OURS, V), NOTHING),
+    "adopting, taken over, by the watch": (ADOPT, live_state_of(OURS, V, read=False, spec=None), NOTHING),
+    "adopting, taken over, other replicas": (ADOPT, live_state_of(OURS, V, replicas=9), NOTHING),
+    "adopting, a former fleet's, not meant": (ADOPT, live_state_of(FORMER), ("NotOwned", "belongs to fleet f0")),
+    "recovering, the former fleet's": (RECOVER, live_state_of(FORMER, NEWER), MARKED),
+    "recovering, its config first": (
+        RECOVER,
+        live_state_of(FORMER, NEWER, dependencies=config_map_by_reference(FORMER)),
+        MARKED_CONFIG,
+    ),
+    "recovering, disowned meanwhile": (RECOVER, live_state_of(NOBODYS), ("NotOwned", "is not this fleet's")),
+    "disowning, a newer placement's": (DISOWN, live_state_of(OURS, NEWER), HOLD),
+    "disowning, being deleted": (DISOWN, live_state_of(replace(OURS, deleting=True), OLDER), HOLD),
+    "disowning, config first": (DISOWN, live_state_of(OURS, OLDER, dependencies=RIGHT_CONFIG), UNMARKED_CONFIG),
     "disowning, config deleted": (
         DISOWN,
-        live(OURS, OLDER, dependencies=config(replace(OURS, deleting=True))),
+        live_state_of(OURS, OLDER, dependencies=config_map_by_reference(replace(OURS, deleting=True))),
         UNMARKED,
     ),
-    "disowning, ours": (DISOWN, live(OURS, OLDER), UNMARKED),
-    "disowning, unmarked": (DISOWN, live(NOBODYS), ("Disowned", "")),
-    "disowning, another fleet's": (DISOWN, live(FOREIGN), ("Disowned", "")),
-    "disowning, gone": (DISOWN, live(None), ("Disowned", "")),
-    "disowning, others' config": (DISOWN, live(None, dependencies=config(NOBODYS)), ("Disowned", "")),
+    "disowning, ours": (DISOWN, live_state_of(OURS, OLDER), UNMARKED),
+    "disowning, unmarked": (DISOWN, live_state_of(NOBODYS), ("Disowned", "")),
+    "disowning, another fleet's": (DISOWN, live_state_of(FOREIGN), ("Disowned", "")),
+    "disowning, gone": (DISOWN, live_state_of(None), ("Disowned", "")),
+    "disowning, others' config": (
+        DISOWN,
+        live_state_of(None, dependencies=config_map_by_reference(NOBODYS)),
+        ("Disowned", ""),
+    ),
 }
 
 
@@ -130,10 +150,10 @@ def test_rows(wanted: WantedState, found: LiveState, expected: Any) -> None:
             assert state == expected[0]
             assert expected[1] in message
         case _:
-            assert kind_of(action) == expected
+            assert kind_of_action(action) == expected
 
 
-def kind_of(action: Action) -> Any:
+def kind_of_action(action: Action) -> Any:
     match action:
         case PatchMarks(change) | PatchDependencyMarks(_, change):
             assert change.keys() == {"metadata"}
@@ -160,14 +180,14 @@ class Member:
     spec: dict[str, Any] = field(default_factory=lambda: dict(SPEC))
     counter: int = 100
 
-    def next(self) -> str:
+    def next_id(self) -> str:
         self.counter += 1
         return str(self.counter)
 
-    def live(self) -> LiveState:
+    def live_state(self) -> LiveState:
         return LiveState(self.workload, {} if self.config is None else {CONFIG: self.config}, read=True, spec=self.spec)
 
-    def carry_out(self, action: Action) -> bool:
+    def carry_out_marks(self, action: Action) -> bool:
         """False for a conflict. Anything but marks is a bug of ours."""
         match action:
             case PatchMarks(change, version):
@@ -176,7 +196,7 @@ class Member:
                 labels, annotations = change["metadata"]["labels"], change["metadata"]["annotations"]
                 marks = replace(
                     self.workload.marks,
-                    resource_version=self.next(),
+                    resource_version=self.next_id(),
                     fleet=labels["spillway.io/fleet"] or "",
                     workload=labels["spillway.io/workload"] or "",
                 )
@@ -188,7 +208,7 @@ class Member:
                 labels, annotations = change["metadata"]["labels"], change["metadata"]["annotations"]
                 marks = replace(
                     self.config.marks,
-                    resource_version=self.next(),
+                    resource_version=self.next_id(),
                     fleet=labels["spillway.io/fleet"] or "",
                     workload=labels["spillway.io/workload"] or "",
                 )
@@ -198,17 +218,19 @@ class Member:
                 raise AssertionError(f"{action} was to be written")
         return True
 
-    def foreign(self, what: str) -> None:
+    def change_by_others(self, what: str) -> None:
         if self.workload is None:
             return
-        touched = replace(self.workload.marks, resource_version=self.next())
+        touched = replace(self.workload.marks, resource_version=self.next_id())
         match what:
             case "scale":
                 self.workload = replace(self.workload, marks=touched, spec_replicas=self.workload.spec_replicas + 1)
             case "take":
                 self.workload = replace(self.workload, marks=replace(touched, fleet="f9"))
             case "replace":
-                self.workload = replace(self.workload, marks=replace(touched, uid=self.next(), fleet="", workload=""))
+                self.workload = replace(
+                    self.workload, marks=replace(touched, uid=self.next_id(), fleet="", workload="")
+                )
             case "roll":
                 self.workload = replace(self.workload, marks=touched)
                 self.spec = {**SPEC, "minReadySeconds": self.counter}
@@ -232,21 +254,21 @@ def test_nothing_but_marks_is_written_whatever_happens(
 ) -> None:
     """Adopting never emits a write that changes a spec, disowning never deletes, and what is another fleet's stays."""
     member = Member(LiveWorkload(marks, version, 4, 0, 0, 0, 0), LiveDependency(marks, (-1, "")))
-    history, seen = WriteHistory(), member.live()
+    history, seen = WriteHistory(), member.live_state()
     for step in steps:
         if step not in ("act", "stale"):
-            member.foreign(step)
+            member.change_by_others(step)
             continue
         if step == "act":
-            seen = member.live()
+            seen = member.live_state()
         before = member.workload
         action = next_action(wanted, seen, history, 0.0, RULES)
         if isinstance(action, Report | Hold | Nothing):
             history = history_after_action(history, wanted, seen, action, 0.0, RULES)
             continue
         assert isinstance(action, PatchMarks | PatchDependencyMarks)
-        if member.carry_out(action):
-            history = history_after_action(history, wanted, member.live(), action, 0.0, RULES)
+        if member.carry_out_marks(action):
+            history = history_after_action(history, wanted, member.live_state(), action, 0.0, RULES)
         if before is not None and before.marks.fleet == "f9":
             assert member.workload == before, "another fleet's object was touched"
     if member.workload is not None and wanted is not DISOWN and member.workload.marks.fleet == "f1":

@@ -48,7 +48,7 @@ class Objects:
     def node(name: str, cpu: str = "4", pods: str = "110", **spec: Any) -> Any:
         labels = spec.pop("labels", {"kubernetes.io/hostname": name})
         allocatable = {"cpu": cpu, "memory": "8Gi", "pods": pods, **spec.pop("allocatable", {})}
-        return _decoded(
+        return _decode_object(
             NODES, {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": {"allocatable": allocatable}}
         )
 
@@ -80,27 +80,27 @@ class Objects:
                 {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:05Z"}
             )
         spec = {"containers": [container], **({"nodeName": node} if node else {}), **more.get("spec", {})}
-        return _decoded(PODS, {"metadata": metadata, "spec": spec, "status": status})
+        return _decode_object(PODS, {"metadata": metadata, "spec": spec, "status": status})
 
     @staticmethod
     def namespace(name: str, labels: dict[str, str]) -> Any:
-        return _decoded(NAMESPACES, {"metadata": {"name": name, "uid": f"ns-{name}", "labels": labels}})
+        return _decode_object(NAMESPACES, {"metadata": {"name": name, "uid": f"ns-{name}", "labels": labels}})
 
     @staticmethod
     def quota(name: str, namespace: str, spec: dict[str, Any], used: dict[str, str]) -> Any:
         metadata = {"name": name, "namespace": namespace, "uid": f"{namespace}/{name}"}
-        return _decoded(RESOURCE_QUOTAS, {"metadata": metadata, "spec": spec, "status": {"used": used}})
+        return _decode_object(RESOURCE_QUOTAS, {"metadata": metadata, "spec": spec, "status": {"used": used}})
 
     @staticmethod
     def replicaset(uid: str, deployment: str = "d1", namespace: str = "default") -> Any:
         owner = {"kind": "Deployment", "name": deployment, "uid": deployment, "controller": True}
-        return _decoded(
+        return _decode_object(
             REPLICASETS, {"metadata": {"name": uid, "namespace": namespace, "uid": uid, "ownerReferences": [owner]}}
         )
 
     @staticmethod
     def deployment(uid: str = "d1", name: str = "web", version: str = "7.3", **more: Any) -> Any:
-        return _decoded(
+        return _decode_object(
             DEPLOYMENTS,
             {
                 "metadata": {
@@ -120,22 +120,22 @@ class Objects:
     def statefulset(uid: str = "s1", name: str = "db", version: str = "7.3", **more: Any) -> Any:
         replicas = more.get("replicas", 3)
         status = {"observedGeneration": more.get("observed", 1), "replicas": replicas, "updatedReplicas": replicas}
-        metadata = _ours(uid, name, version) | {"generation": more.get("generation", 1)}
-        return _decoded(STATEFULSETS, {"metadata": metadata, "spec": {"replicas": replicas}, "status": status})
+        metadata = _our_metadata(uid, name, version) | {"generation": more.get("generation", 1)}
+        return _decode_object(STATEFULSETS, {"metadata": metadata, "spec": {"replicas": replicas}, "status": status})
 
     @staticmethod
     def job(uid: str = "j1", name: str = "sum", version: str = "7.3", **status: Any) -> Any:
         """As its controller leaves it: no observedGeneration."""
-        manifest = {"metadata": _ours(uid, name, version), "spec": {"parallelism": 4}, "status": status}
-        return _decoded(JOBS, manifest)
+        manifest = {"metadata": _our_metadata(uid, name, version), "spec": {"parallelism": 4}, "status": status}
+        return _decode_object(JOBS, manifest)
 
 
-def _ours(uid: str, name: str, version: str) -> dict[str, Any]:
+def _our_metadata(uid: str, name: str, version: str) -> dict[str, Any]:
     labels, annotations = {"spillway.io/fleet": FLEET}, {"spillway.io/placement": version}
     return {"name": name, "namespace": "default", "uid": uid, "labels": labels, "annotations": annotations}
 
 
-def _decoded(kind: Any, manifest: Mapping[str, Any]) -> Any:
+def _decode_object(kind: Any, manifest: Mapping[str, Any]) -> Any:
     return object_decoder(kind).decode(json.dumps(manifest).encode())
 
 
@@ -156,27 +156,27 @@ class Reader:
     _early: list[CapacityChanged] = field(default_factory=list)
 
     @property
-    def nodes(self) -> dict[str, NodeRow]:
+    def row_by_node(self) -> dict[str, NodeRow]:
         return {name: row for block in self.rows.values() for name, row in block.items()}
 
-    def apply(self, event: object) -> None:
+    def apply_record(self, event: object) -> None:
         if isinstance(event, CapacityReported):
-            self._reported(event)
+            self._apply_whole_block(event)
         elif isinstance(event, CapacityChanged):
             if event.index == 0 and event.epoch >= self.epoch:
                 self.age_ms, self.trouble, self.trouble_code = event.age_ms, event.trouble, event.trouble_code
             if event.epoch > self.epoch:
                 self._early.append(event)
             elif event.epoch == self.epoch:
-                self._changed(event)
+                self._apply_change(event)
 
-    def _reported(self, event: CapacityReported) -> None:
+    def _apply_whole_block(self, event: CapacityReported) -> None:
         self.fulls += 1
         if event.epoch < self.epoch:
             return
         if event.epoch == self.epoch:
             if event.sequence >= self._sequences[event.index]:
-                self._full(event)
+                self._replace_block(event)
             return
         arriving = self._arriving.setdefault(event.epoch, {})
         arriving[event.index] = event
@@ -184,19 +184,19 @@ class Reader:
             self.epoch, self.rows, self.facts = event.epoch, {}, {}
             self._sequences = {}
             for block in arriving.values():
-                self._full(block)
+                self._replace_block(block)
             early, self._early = self._early, []
             for change in early:
                 if change.epoch == self.epoch:
-                    self._changed(change)
+                    self._apply_change(change)
 
-    def _full(self, event: CapacityReported) -> None:
+    def _replace_block(self, event: CapacityReported) -> None:
         self.rows[event.index] = {row.name: row for row in rows_of(unpack_columns(event.columns))}
         self._sequences[event.index] = event.sequence
         if event.index == 0:
             self.facts = {(one.namespace, one.name): one for one in event.facts}
 
-    def _changed(self, event: CapacityChanged) -> None:
+    def _apply_change(self, event: CapacityChanged) -> None:
         sequence = self._sequences[event.index]
         if event.sequence <= sequence:
             return
@@ -238,7 +238,7 @@ class Fleet:
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        reading = asyncio.create_task(self._read())
+        reading = asyncio.create_task(self._collect_records())
         self._stack.callback(reading.cancel)
         await asyncio.sleep(0)
         return self
@@ -248,12 +248,12 @@ class Fleet:
             await self.stop(name)
         await self._stack.aclose()
 
-    async def _read(self) -> None:
+    async def _collect_records(self) -> None:
         async with self.bus.follow_topics((CAPACITY, CAPACITY_CHANGES, PENDING, PODS_TOPIC)) as feed:
             async for batch in feed:
                 self.said += batch.records
 
-    async def join(self, name: str, nodes: int = 3, credential: str = "") -> SimCluster:
+    async def join_cluster(self, name: str, nodes: int = 3, credential: str = "") -> SimCluster:
         if name not in self.clusters:
             self.clusters[name] = await self._stack.enter_async_context(SimCluster(name))
             self.clusters[name].add_nodes([NodeSpec(f"{name}-", nodes, cpu_millis=4_000)])
@@ -262,7 +262,7 @@ class Fleet:
 
     def start(self, name: str, **changed: Any) -> Snapshot:
         bus, stopping = LateBus(self.broker, FLEET, name), asyncio.Event()
-        snapshot = Snapshot(bus, self._connect, SnapshotSettings(**changed), name)
+        snapshot = Snapshot(bus, self._connect_cluster, SnapshotSettings(**changed), name)
         self.instances[name] = (snapshot, bus, stopping, asyncio.create_task(snapshot.run(stopping)))
         return snapshot
 
@@ -271,32 +271,32 @@ class Fleet:
         stopping.set()
         await task
 
-    def _connect(self, joined: ClusterJoined) -> ClusterApi:
+    def _connect_cluster(self, joined: ClusterJoined) -> ClusterApi:
         if joined.credential in self.refused:
             raise OSError(f"{joined.credential}: no such file")
         settings = ClusterApiSettings(request_timeout_seconds=5.0, probe_timeout_seconds=2.0)
         return ClusterApi(SimTransport(self.clusters[joined.cluster]), joined.cluster, settings, random=Random(0))
 
-    def of(self, cluster: str, since: int = 0) -> Iterable[Record]:
+    def records_of_cluster(self, cluster: str, since: int = 0) -> Iterable[Record]:
         return [record for record in self.said[since:] if record.key.split("/")[0] == cluster]
 
-    def pods(self, cluster: str, workload: str = "default/web") -> list[PodsObserved | None]:
+    def pods_records(self, cluster: str, workload: str = "default/web") -> list[PodsObserved | None]:
         """What was said of the workload's pods; None is a tombstone."""
         found = [record.event for record in self.said if record.key == f"{workload}/{cluster}"]
         return [event for event in found if event is None or isinstance(event, PodsObserved)]
 
-    def events(self, cluster: str, kind: type) -> list[Any]:
-        return [record.event for record in self.of(cluster) if isinstance(record.event, kind)]
+    def events_of_kind(self, cluster: str, kind: type) -> list[Any]:
+        return [record.event for record in self.records_of_cluster(cluster) if isinstance(record.event, kind)]
 
-    def reader(self, cluster: str, since: int = 0) -> Reader:
+    def reader_of_cluster(self, cluster: str, since: int = 0) -> Reader:
         """since: how many records it was too late for."""
         reader = Reader()
-        for record in self.of(cluster, since):
-            reader.apply(record.event)
+        for record in self.records_of_cluster(cluster, since):
+            reader.apply_record(record.event)
         return reader
 
-    def claims(self, cluster: str) -> list[str]:
-        return [event.instance for event in self.events(cluster, TurnTaken)]
+    def turn_claims(self, cluster: str) -> list[str]:
+        return [event.instance for event in self.events_of_kind(cluster, TurnTaken)]
 
 
 @pytest.fixture(scope="session")

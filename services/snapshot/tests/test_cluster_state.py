@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot.core.cluster_state import ClusterState, StateChanges
-from snapshot.core.workloads import read_version
+from snapshot.core.workloads import read_placement_version
 from snapshot.settings import SnapshotSettings
 from spillway.amounts import AMOUNT_MAX
 from spillway.kubernetes.objects import (
@@ -117,7 +117,7 @@ def test_a_pod_that_cannot_be_read_closes_its_node(state: ClusterState, objects:
 MANY_LABELS = {f"{index:040}": f"{index:040}" for index in range(8_000)}
 
 
-def anti_affinity(**terms: Any) -> Any:
+def spec_with_long_anti_affinity(**terms: Any) -> Any:
     """Terms with so many long values that no record holds them, by their topology keys."""
     values = [f"v{number:062}" for number in range(3_000)]
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": values}]}
@@ -159,7 +159,7 @@ def test_a_pod_with_more_terms_than_a_record_holds_keeps_away_whomever_they_may_
     """Over what its node has a label of alone: nobody is kept away over anything else."""
     state.upsert_object(NODES, objects.node("n1", labels={"zone": "z1"}))
     terms: Any = {"zone": {"namespaceSelector": {}}, "rack": {}, HOSTNAME_LABEL: {}}
-    state.upsert_object(PODS, objects.pod("p", node="n1", spec=anti_affinity(**terms)))
+    state.upsert_object(PODS, objects.pod("p", node="n1", spec=spec_with_long_anti_affinity(**terms)))
     ((table, _),) = state.node_row("n1").pods
     everyone = PodSelector(())
     assert set(table.apart) == {PodTerm(everyone), PodTerm(everyone, False, "zone", (), everyone)}
@@ -359,7 +359,7 @@ def test_a_name_that_is_used_again_keeps_its_new_object(state: ClusterState, obj
     ],
 )
 def test_versions(text: str, version: Generation) -> None:
-    assert read_version(text) == version
+    assert read_placement_version(text) == version
 
 
 def test_groups_of_waiting_pods(state: ClusterState, objects: Any) -> None:
@@ -406,7 +406,7 @@ steps = st.lists(
 )
 
 
-def applied(state: ClusterState, objects: Any, step: tuple[str, str, Any]) -> None:
+def apply_step(state: ClusterState, objects: Any, step: tuple[str, str, Any]) -> None:
     what, name, value = step
     kind = {"pod": PODS, "node": NODES, "rs": REPLICASETS, "dep": DEPLOYMENTS}[what]
     if what == "pod":
@@ -420,7 +420,7 @@ def applied(state: ClusterState, objects: Any, step: tuple[str, str, Any]) -> No
     (state.upsert_object if value is not None else state.remove_object)(kind, item)
 
 
-def last_of_each(done: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
+def last_step_of_each_object(done: list[tuple[str, str, Any]]) -> list[tuple[str, str, Any]]:
     return [(*key, value) for key, value in {(what, name): value for what, name, value in done}.items()]
 
 
@@ -429,14 +429,14 @@ def test_the_state_is_a_sum_over_what_is_there_now(objects: Any, steps: list[tup
     """requested is the sum over bound pods, counted follows the owners, whatever the order across streams."""
     from_history, from_last = ClusterState("f1", SnapshotSettings()), ClusterState("f1", SnapshotSettings())
     for step in steps:
-        applied(from_history, objects, step)
+        apply_step(from_history, objects, step)
         if data.draw(st.booleans()):
             from_history.take_changes()
-    for step in data.draw(st.permutations(last_of_each(steps))):
-        applied(from_last, objects, step)
+    for step in data.draw(st.permutations(last_step_of_each_object(steps))):
+        apply_step(from_last, objects, step)
     assert from_history.whole_state() == from_last.whole_state()
     assert from_history.waiting_groups_by_name() == from_last.waiting_groups_by_name()
-    pods = {name: spec for what, name, spec in last_of_each(steps) if what == "pod" and spec}
+    pods = {name: spec for what, name, spec in last_step_of_each_object(steps) if what == "pod" and spec}
     for row in from_history.whole_state().rows:
         holding = [s for s in pods.values() if s["node"] == row.name and s["phase"] == "Running"]
         cpu = sum({"100m": 100, "1": 1000, "0": 0}[s["cpu"]] for s in holding)
@@ -449,9 +449,9 @@ def test_a_list_is_worth_its_events(objects: Any, steps: list[tuple[str, str, An
     """A whole list after any history leaves what the list says, and nothing more is kept of the rest."""
     listed, followed = ClusterState("f1", SnapshotSettings()), ClusterState("f1", SnapshotSettings())
     for step in steps:
-        applied(followed, objects, step)
-        applied(listed, objects, step)
-    pods = [objects.pod(n, **s) for w, n, s in last_of_each(steps) if w == "pod" and s]
+        apply_step(followed, objects, step)
+        apply_step(listed, objects, step)
+    pods = [objects.pod(n, **s) for w, n, s in last_step_of_each_object(steps) if w == "pod" and s]
     for name in ("q1", "q2"):  # Lost events.
         listed.upsert_object(PODS, objects.pod(name, "n1", owner="r1"))
     listed.replace_objects(PODS, pods, 0.0)
@@ -502,18 +502,18 @@ def test_what_is_gone_of_a_namespace_is_said(state: ClusterState, objects: Any) 
     assert not state.has_changes
 
 
-def system_namespace(uid: str, name: str = "kube-system") -> AnyObject:
+def system_namespace_object(uid: str, name: str = "kube-system") -> AnyObject:
     return AnyObject(AnnotatedMeta(name, "", uid))
 
 
 def test_the_api_server_is_known_by_the_uid_of_its_system_namespace(state: ClusterState) -> None:
     assert state.take_changes().api_server == ""
-    state.replace_objects(NAMESPACES, (system_namespace("u1"), system_namespace("u0", "default")), 0.0)
+    state.replace_objects(NAMESPACES, (system_namespace_object("u1"), system_namespace_object("u0", "default")), 0.0)
     assert (state.has_changes, state.take_changes().api_server, state.whole_state().api_server) == (True, "u1", "u1")
     # Behind another credential there is another cluster: its list is taken in before what it lacks goes.
-    state.replace_objects(NAMESPACES, (system_namespace("u2"),), 1.0)
+    state.replace_objects(NAMESPACES, (system_namespace_object("u2"),), 1.0)
     assert (state.has_changes, state.take_changes().api_server) == (True, "u2")
-    state.remove_object(NAMESPACES, system_namespace("u2"))
+    state.remove_object(NAMESPACES, system_namespace_object("u2"))
     assert state.take_changes().api_server == ""
 
 

@@ -11,7 +11,7 @@ from snapshot.collector import Collector, CollectorShared
 from snapshot.core.cluster_state import ClusterState
 from snapshot.core.log_book import LogBook
 from snapshot.core.pod_bounds import CONTAINERS_MAX, RESOURCES_MAX
-from snapshot.core.repelling import LONG, TERMS_OF_NODE_MAX, weight_of
+from snapshot.core.repelling import LONG, TERMS_OF_NODE_MAX, weight_of_term
 from snapshot.settings import SnapshotSettings
 from spillway.clusters.api import ObjectUpserted
 from spillway.events import ClusterJoined
@@ -76,7 +76,7 @@ def test_an_owner_counts_only_in_its_namespace(state: ClusterState, objects: Any
 MANY_CONTAINERS = {"initContainers": [{"name": "c", "restartPolicy": "Always"}] * CONTAINERS_MAX}
 
 
-def many_resources(amount: str) -> Any:
+def spec_with_many_resources(amount: str) -> Any:
     return {
         "initContainers": [
             {"name": f"c{number}", "resources": {"requests": {f"example.com/{number}": amount}}}
@@ -85,7 +85,7 @@ def many_resources(amount: str) -> Any:
     }
 
 
-@pytest.mark.parametrize("spec", [MANY_CONTAINERS, many_resources("1")])
+@pytest.mark.parametrize("spec", [MANY_CONTAINERS, spec_with_many_resources("1")])
 def test_nobody_knows_what_a_pod_asks_for_that_waits_for_more_than_its_bound(
     state: ClusterState, objects: Any, spec: Any
 ) -> None:
@@ -104,7 +104,7 @@ def test_a_pod_of_more_containers_than_its_bound_cannot_be_read(state: ClusterSt
 def test_a_pod_of_many_resources_closes_no_node(state: ClusterState, objects: Any, amount: str) -> None:
     """One of any user on each node, bound by name, took a whole cluster out: also with amounts of nothing."""
     state.upsert_object(NODES, objects.node("n1"))
-    state.upsert_object(PODS, objects.pod("p1", "n1", spec=many_resources(amount)))
+    state.upsert_object(PODS, objects.pod("p1", "n1", spec=spec_with_many_resources(amount)))
     row = state.node_row("n1")
     assert (row.unschedulable, row.allocatable["cpu"] > 0, row.requested) == (False, True, {"cpu": 500, "pods": 1})
 
@@ -125,7 +125,7 @@ def test_of_the_resources_of_pods_those_are_said_that_their_node_offers(
     assert state.take_changes().rows[0].requested == {**held, "example.com/gpu": 2}
 
 
-async def no_claim(turn: ClusterTurn) -> None:
+async def skip_claim(turn: ClusterTurn) -> None:
     return
 
 
@@ -140,7 +140,7 @@ class OneBatch:
 async def test_others_have_their_turn_while_many_changes_of_one_answer_are_applied(objects: Any) -> None:
     bus, settings = LocalBus(LocalBroker(), "f1", "s1"), SnapshotSettings(list_step_objects=10)
     book = LogBook(), asyncio.Event(), asyncio.Semaphore(1)
-    around = CollectorShared(bus, lambda joined: None, settings, no_claim, *book, lambda: 0)  # type: ignore[arg-type, return-value]
+    around = CollectorShared(bus, lambda joined: None, settings, skip_claim, *book, lambda: 0)  # type: ignore[arg-type, return-value]
     joined = ClusterJoined("own-1", "", "", "own", "r", "z", (), ())
     collector = Collector(ClusterTurn("own-1", None), joined, around)
     collector._may_list.set()
@@ -151,23 +151,23 @@ async def test_others_have_their_turn_while_many_changes_of_one_answer_are_appli
         await asyncio.sleep(0)
         turns += 1
     assert turns > 10
-    assert collector.core.state.nodes.count == 100
+    assert collector.core.state.nodes.node_count == 100
 
 
-def term(app: str, values: int = 1, expressions: int = 0, **more: Any) -> dict[str, Any]:
+def anti_affinity_term(app: str, values: int = 1, expressions: int = 0, **more: Any) -> dict[str, Any]:
     said = [{"key": "app", "operator": "In", "values": [app] * values}]
     said += [{"key": f"k{number}", "operator": "Exists"} for number in range(expressions)]
     return {"topologyKey": "zone", "labelSelector": {"matchExpressions": said}, **more}
 
 
-def apart(*terms: dict[str, Any]) -> dict[str, Any]:
+def spec_with_anti_affinity(*terms: dict[str, Any]) -> dict[str, Any]:
     return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": list(terms)}}}
 
 
 EVERYWHERE: dict[str, Any] = {"namespaceSelector": {}}
 
 
-def told(state: ClusterState, node: str) -> tuple[bool, int]:
+def closed_and_term_count(state: ClusterState, node: str) -> tuple[bool, int]:
     """Returns whether the node is closed, and how many terms its row has."""
     row = next(row for row in state.whole_state().rows if row.name == node)
     assert row.unschedulable == (not row.allocatable)
@@ -177,9 +177,16 @@ def told(state: ClusterState, node: str) -> tuple[bool, int]:
 @pytest.mark.parametrize(
     ("most", "beyond", "terms"),
     [
-        pytest.param([term("a")] * TERMS_MAX, [term("a")] * (TERMS_MAX + 1), TERMS_MAX, id="terms"),
-        pytest.param([term("a", VALUES_MAX)], [term("a", VALUES_MAX + 1)], 1, id="values"),
-        pytest.param([term("a", expressions=LABELS_MAX - 1)], [term("a", expressions=LABELS_MAX)], 1, id="expressions"),
+        pytest.param(
+            [anti_affinity_term("a")] * TERMS_MAX, [anti_affinity_term("a")] * (TERMS_MAX + 1), TERMS_MAX, id="terms"
+        ),
+        pytest.param([anti_affinity_term("a", VALUES_MAX)], [anti_affinity_term("a", VALUES_MAX + 1)], 1, id="values"),
+        pytest.param(
+            [anti_affinity_term("a", expressions=LABELS_MAX - 1)],
+            [anti_affinity_term("a", expressions=LABELS_MAX)],
+            1,
+            id="expressions",
+        ),
     ],
 )
 def test_a_bound_pod_that_keeps_others_away_by_too_many_terms_closes_its_node(
@@ -187,27 +194,35 @@ def test_a_bound_pod_that_keeps_others_away_by_too_many_terms_closes_its_node(
 ) -> None:
     """Each Apply of anybody compared all of them."""
     state.upsert_object(NODES, objects.node("n1"))
-    state.upsert_object(PODS, objects.pod("p1", "n1", spec=apart(*most)))
-    assert told(state, "n1") == (False, terms)
-    state.upsert_object(PODS, objects.pod("p1", "n1", spec=apart(*beyond)))
-    assert told(state, "n1") == (True, 0)
+    state.upsert_object(PODS, objects.pod("p1", "n1", spec=spec_with_anti_affinity(*most)))
+    assert closed_and_term_count(state, "n1") == (False, terms)
+    state.upsert_object(PODS, objects.pod("p1", "n1", spec=spec_with_anti_affinity(*beyond)))
+    assert closed_and_term_count(state, "n1") == (True, 0)
     state.remove_object(PODS, objects.pod("p1", "n1"))
-    assert told(state, "n1") == (False, 0)
+    assert closed_and_term_count(state, "n1") == (False, 0)
 
 
 def test_pods_of_one_node_that_have_too_many_terms_close_it(state: ClusterState, objects: Any) -> None:
     state.upsert_object(NODES, objects.node("n1"))
     for number in range(TERMS_OF_NODE_MAX // TERMS_MAX):
-        pod = objects.pod(f"p{number}", "n1", labels={"own": f"l{number}"}, spec=apart(*[term("a")] * TERMS_MAX))
+        pod = objects.pod(
+            f"p{number}",
+            "n1",
+            labels={"own": f"l{number}"},
+            spec=spec_with_anti_affinity(*[anti_affinity_term("a")] * TERMS_MAX),
+        )
         state.upsert_object(PODS, pod)
-    assert told(state, "n1") == (False, TERMS_OF_NODE_MAX)
-    state.upsert_object(PODS, objects.pod("one-more", "n1", labels={"own": "more"}, spec=apart(term("a"))))
-    assert told(state, "n1") == (True, 0)
+    assert closed_and_term_count(state, "n1") == (False, TERMS_OF_NODE_MAX)
+    state.upsert_object(
+        PODS,
+        objects.pod("one-more", "n1", labels={"own": "more"}, spec=spec_with_anti_affinity(anti_affinity_term("a"))),
+    )
+    assert closed_and_term_count(state, "n1") == (True, 0)
     state.remove_object(PODS, objects.pod("one-more", "n1"))
-    assert told(state, "n1") == (False, TERMS_OF_NODE_MAX)
+    assert closed_and_term_count(state, "n1") == (False, TERMS_OF_NODE_MAX)
 
 
-def of_cluster(objects: Any, pods: dict[str, tuple[str, dict[str, Any]]]) -> ClusterState:
+def state_with_pods(objects: Any, pods: dict[str, tuple[str, dict[str, Any]]]) -> ClusterState:
     """Of each pod's name its namespace and spec, each on a node of its name."""
     state = ClusterState("f1", SnapshotSettings())
     for name, (namespace, spec) in pods.items():
@@ -220,17 +235,32 @@ def test_terms_about_other_namespaces_are_bounded_in_a_cluster_and_whose_are_mos
     objects: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_CLUSTER_MAX", 4)
-    shop = {"shop": ("shop", apart(term("a", **EVERYWHERE), term("b", namespaces=["bank"])))}
-    hostile = {f"x{number}": ("attacker", apart(term(f"x{number}", **EVERYWHERE))) for number in range(3)}
+    shop = {
+        "shop": (
+            "shop",
+            spec_with_anti_affinity(
+                anti_affinity_term("a", **EVERYWHERE), anti_affinity_term("b", namespaces=["bank"])
+            ),
+        )
+    }
+    hostile = {
+        f"x{number}": ("attacker", spec_with_anti_affinity(anti_affinity_term(f"x{number}", **EVERYWHERE)))
+        for number in range(3)
+    }
     for pods in (shop | hostile, hostile | shop):
-        state = of_cluster(objects, pods)
-        assert told(state, "shop") == (False, 2)
-        assert [told(state, name) for name in hostile] == [(True, 0)] * 3
+        state = state_with_pods(objects, pods)
+        assert closed_and_term_count(state, "shop") == (False, 2)
+        assert [closed_and_term_count(state, name) for name in hostile] == [(True, 0)] * 3
         row = next(row for row in state.take_changes().rows if row.name == "x0")
         assert row.requested == {"cpu": 500, "pods": 1}
         state.remove_object(PODS, objects.pod("x2", "x2"))
         assert {row.name for row in state.take_changes().rows} == {"x0", "x1", "x2"}, "others of it are open again"
-        assert [told(state, name) for name in ("shop", *hostile)] == [(False, 2), (False, 1), (False, 1), (False, 0)]
+        assert [closed_and_term_count(state, name) for name in ("shop", *hostile)] == [
+            (False, 2),
+            (False, 1),
+            (False, 1),
+            (False, 0),
+        ]
 
 
 def test_terms_about_its_own_namespace_are_bounded_in_a_namespace(
@@ -239,25 +269,37 @@ def test_terms_about_its_own_namespace_are_bounded_in_a_namespace(
     """They cost no other one: a cluster has thousands of workloads that keep apart from themselves."""
     monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_CLUSTER_MAX", 1)
     monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_NAMESPACE_MAX", 2)
-    pods = {f"a{number}": ("a", apart(term(f"a{number}"))) for number in range(2)}
-    pods |= {f"b{number}": ("b", apart(term(f"b{number}", namespaces=["b"]))) for number in range(3)}
-    state = of_cluster(objects, pods)
-    assert [told(state, name)[0] for name in pods] == [False] * 2 + [True] * 3
+    pods = {f"a{number}": ("a", spec_with_anti_affinity(anti_affinity_term(f"a{number}"))) for number in range(2)}
+    pods |= {
+        f"b{number}": ("b", spec_with_anti_affinity(anti_affinity_term(f"b{number}", namespaces=["b"])))
+        for number in range(3)
+    }
+    state = state_with_pods(objects, pods)
+    assert [closed_and_term_count(state, name)[0] for name in pods] == [False] * 2 + [True] * 3
 
 
 def test_the_same_term_of_many_pods_counts_once(objects: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas of one workload, and pods that other labels tell apart."""
     monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_CLUSTER_MAX", 1)
-    state = of_cluster(objects, {f"p{number}": ("a", apart(term("a", **EVERYWHERE))) for number in range(3)})
-    other = objects.pod("p9", "p0", namespace="a", labels={"own": "label"}, spec=apart(term("a", **EVERYWHERE)))
+    state = state_with_pods(
+        objects,
+        {f"p{number}": ("a", spec_with_anti_affinity(anti_affinity_term("a", **EVERYWHERE))) for number in range(3)},
+    )
+    other = objects.pod(
+        "p9",
+        "p0",
+        namespace="a",
+        labels={"own": "label"},
+        spec=spec_with_anti_affinity(anti_affinity_term("a", **EVERYWHERE)),
+    )
     state.upsert_object(PODS, other)
-    assert told(state, "p0") == (False, 2)
+    assert closed_and_term_count(state, "p0") == (False, 2)
     state.remove_object(PODS, other)
-    assert [told(state, f"p{number}") for number in range(3)] == [(False, 1)] * 3
+    assert [closed_and_term_count(state, f"p{number}") for number in range(3)] == [(False, 1)] * 3
 
 
 def test_a_long_term_counts_as_several() -> None:
-    def one(values: int) -> PodTerm:
+    def pod_term(values: int) -> PodTerm:
         return PodTerm(PodSelector((Requirement("app", "In", ("a",) * values),)))
 
-    assert [weight_of(one(values)) for values in (1, LONG - 2, LONG - 1, 2 * LONG - 1)] == [1, 1, 2, 3]
+    assert [weight_of_term(pod_term(values)) for values in (1, LONG - 2, LONG - 1, 2 * LONG - 1)] == [1, 1, 2, 3]

@@ -9,7 +9,7 @@ GROUP = (PENDING.name, "own-1/default/web")
 SCALED = (PODS.name, "default/web/own-1")
 
 
-def report(epoch: int) -> CapacityReported:
+def capacity_reported(epoch: int) -> CapacityReported:
     return CapacityReported("own-1", epoch, 0, 1, 1, 0, b"", ())
 
 
@@ -21,7 +21,7 @@ def test_only_what_is_lower_and_behind_ours_is_foreign() -> None:
         (8, 10, 5, False),
     ):
         book = LogBook()
-        book.note_record(*BLOCK, offset, report(epoch))
+        book.note_record(*BLOCK, offset, capacity_reported(epoch))
         assert book.foreign_keys("own-1", 7, {BLOCK: own}) == ([BLOCK] if foreign else [])
 
 
@@ -44,7 +44,7 @@ def test_a_tombstone_behind_ours_is_foreign_until_it_is_settled() -> None:
 def test_an_older_record_does_not_hide_a_newer_one() -> None:
     book = LogBook()
     book.note_record(*BLOCK, 9, None)
-    book.note_record(*BLOCK, 4, report(3))
+    book.note_record(*BLOCK, 4, capacity_reported(3))
     assert book.keys_left_over("own-1") == []
 
 

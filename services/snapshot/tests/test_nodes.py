@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from snapshot.core.nodes import CHARACTERS_MAX, NodeFacts, NodeTable, read_node
 from spillway.amounts import AMOUNT_MAX, PODS_MAX
 from spillway.kubernetes.objects import Node
-from spillway.lending_marks import LENDING, POOL_CLUSTER, node_state
+from spillway.lending_marks import LENDING, POOL_CLUSTER, loan_state_from_taints
 from spillway.model import NODE_LENT, NODE_OWNED, NODE_RECALLED
 
 
@@ -25,7 +25,7 @@ def table(objects: Any) -> NodeTable:
 def test_the_first_list_is_believed(objects: Any) -> None:
     table = NodeTable(60.0, 5)
     table.replace_nodes([], 0.0)
-    assert (table.doubt, table.count) == (None, 0)
+    assert (table.doubt, table.node_count) == (None, 0)
 
 
 @pytest.mark.parametrize(("left", "doubted"), [(10, False), (5, False), (4, True), (0, True)])
@@ -33,7 +33,7 @@ def test_a_list_that_loses_more_than_half_is_doubted(table: NodeTable, objects: 
     table.replace_nodes([objects.node(f"n{index}") for index in range(left)], 1.0)
     assert (table.doubt is not None) == doubted
     assert len(table.nodes) == (10 if doubted else left)
-    assert table.count == left
+    assert table.node_count == left
     assert bool(table.node_list_trouble.text) == doubted
     assert len(table.dirty) == (0 if doubted else 10 - left)
 
@@ -45,7 +45,7 @@ def test_as_many_other_nodes_are_doubted_too(table: NodeTable, objects: Any) -> 
 
 def test_events_remove_nodes_without_doubt(table: NodeTable) -> None:
     for index in range(9):
-        table.remove(f"n{index}")
+        table.remove_node(f"n{index}")
     assert (len(table.nodes), table.doubt) == (1, None)
 
 
@@ -53,7 +53,7 @@ def test_nodes_that_come_back_end_the_doubt(table: NodeTable, objects: Any) -> N
     table.replace_nodes([], 1.0)
     for index in range(5):
         assert table.doubt is not None
-        table.upsert(objects.node(f"n{index}"))
+        table.upsert_node(objects.node(f"n{index}"))
     assert table.doubt is None
     assert table.dirty == {f"n{index}" for index in range(5, 10)}
 
@@ -86,7 +86,7 @@ def test_a_doubt_knows_how_many_nodes_are_lost(objects: Any, steps: list[tuple[b
     table.replace_nodes([objects.node(f"n{index}") for index in range(10)], 0.0)
     table.replace_nodes([], 1.0)
     for is_there, index in steps:
-        (table.upsert(objects.node(f"n{index}")) if is_there else table.remove(f"n{index}"))
+        (table.upsert_node(objects.node(f"n{index}")) if is_there else table.remove_node(f"n{index}"))
         if table.doubt is None:
             return
         lost = len(table.nodes.keys() - table.doubt.nodes.keys())
@@ -102,8 +102,8 @@ class Uncompared(dict[str, NodeFacts]):
 def test_an_event_in_doubt_compares_no_names_of_others(table: NodeTable, objects: Any) -> None:
     table.replace_nodes([], 1.0)
     table.nodes = Uncompared(table.nodes)
-    table.upsert(objects.node("n1"))
-    table.remove("n1")
+    table.upsert_node(objects.node("n1"))
+    table.remove_node("n1")
     assert table.node_list_trouble.text == "the list of nodes lost 10 of 10; not believed yet"
 
 
@@ -124,8 +124,8 @@ def test_a_node_that_says_more_than_its_bound_is_closed(objects: Any, said: dict
 def test_whose_a_closed_node_is_stays_known(objects: Any, value: str, state: int) -> None:
     taint = {"key": "spillway.io/lending", "value": value, "effect": "NoSchedule"}
     labels = {"k": "v" * CHARACTERS_MAX}
-    assert node_state(read_node(objects.node("n1", labels=labels, taints=[taint])).taints) == state
-    assert node_state(read_node(objects.node("n1", labels=labels)).taints) == NODE_OWNED
+    assert loan_state_from_taints(read_node(objects.node("n1", labels=labels, taints=[taint])).taints) == state
+    assert loan_state_from_taints(read_node(objects.node("n1", labels=labels)).taints) == NODE_OWNED
 
 
 def test_what_no_node_has_is_clamped(objects: Any) -> None:

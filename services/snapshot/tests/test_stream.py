@@ -31,49 +31,53 @@ SIGN = ClusterSign(5, NO_TROUBLE)
 NOTHING = StateChanges((), (), (), ())
 
 
-def row(name: str, cpu: int = 4) -> NodeRow:
+def node_row(name: str, cpu: int = 4) -> NodeRow:
     return NodeRow(name, {"cpu": cpu}, {})
 
 
-def facts(name: str, replicas: int = 1) -> WorkloadFacts:
+def workload_facts(name: str, replicas: int = 1) -> WorkloadFacts:
     return WorkloadFacts("default", name, Generation(1, 1), name, replicas, True, 0, 0, 0, ())
 
 
-def rows(*names: str, cpu: int = 4) -> StateChanges:
-    return replace(NOTHING, rows=tuple(row(name, cpu) for name in names))
+def changes_of_rows(*names: str, cpu: int = 4) -> StateChanges:
+    return replace(NOTHING, rows=tuple(node_row(name, cpu) for name in names))
 
 
-def begun(whole: StateChanges = NOTHING, settings: SnapshotSettings | None = None, blocks: int = 1) -> Stream:
+def stream_with_state(
+    whole: StateChanges = NOTHING, settings: SnapshotSettings | None = None, blocks: int = 1
+) -> Stream:
     stream = Stream("own-1", 100, settings or SnapshotSettings(), pack_columns, blocks)
     stream.set_initial_state(whole)
     return stream
 
 
-def fulls(stream: Stream, now: float = 0.0) -> list[CapacityReported]:
+def due_whole_records(stream: Stream, now: float = 0.0) -> list[CapacityReported]:
     return [full for index in stream.whole_blocks_due(now) if (full := stream.whole_block_record(index, now))]
 
 
 def test_an_epoch_begins_with_all_its_blocks(new_reader: Any) -> None:
     names = [f"n{index}" for index in range(50)]
-    stream = begun(rows(*names), blocks=4)
+    stream = stream_with_state(changes_of_rows(*names), blocks=4)
     reader = new_reader()
-    written = fulls(stream)
+    written = due_whole_records(stream)
     assert [(full.index, full.count, full.sequence, full.as_of_offset) for full in written] == [
         (index, 4, 0, 100) for index in range(4)
     ]
     for full in written:
-        assert reader.nodes == {}
-        reader.apply(full)
-    assert reader.nodes.keys() == set(names)
-    assert fulls(stream) == []
+        assert reader.row_by_node == {}
+        reader.apply_record(full)
+    assert reader.row_by_node.keys() == set(names)
+    assert due_whole_records(stream) == []
 
 
 def test_what_is_true_of_the_cluster_as_a_whole_is_said_in_its_first_block_alone() -> None:
     """Readers take it from there, and of a large cluster it would be as many megabytes as there are blocks."""
     spaces = (NamespaceFacts("default", (), ()),)
-    stream = begun(replace(rows("n1"), facts=(facts("web"),), namespaces=spaces, api_server="uid-1"), blocks=3)
-    assert [(full.facts, full.namespaces, full.api_server) for full in fulls(stream)] == [
-        ((facts("web"),), spaces, "uid-1"),
+    stream = stream_with_state(
+        replace(changes_of_rows("n1"), facts=(workload_facts("web"),), namespaces=spaces, api_server="uid-1"), blocks=3
+    )
+    assert [(full.facts, full.namespaces, full.api_server) for full in due_whole_records(stream)] == [
+        ((workload_facts("web"),), spaces, "uid-1"),
         ((), (), ""),
         ((), (), ""),
     ]
@@ -81,39 +85,43 @@ def test_what_is_true_of_the_cluster_as_a_whole_is_said_in_its_first_block_alone
 
 def test_before_it_begins_there_are_only_heartbeats() -> None:
     stream = Stream("own-1", 100, SnapshotSettings(), pack_columns)
-    beats = [stream.heartbeat(ClusterSign(-1, Trouble(TroubleCode.UNREACHABLE, "silent"))) for _ in range(2)]
+    beats = [stream.heartbeat_record(ClusterSign(-1, Trouble(TroubleCode.UNREACHABLE, "silent"))) for _ in range(2)]
     assert [(beat.index, beat.sequence, beat.age_ms, beat.trouble) for beat in beats] == [
         (0, 1, -1, "silent"),
         (0, 2, -1, "silent"),
     ]
     assert stream.whole_blocks_due(1e9) == []
-    stream.set_initial_state(rows("n1"))
-    assert [full.sequence for full in fulls(stream)] == [2]
+    stream.set_initial_state(changes_of_rows("n1"))
+    assert [full.sequence for full in due_whole_records(stream)] == [2]
 
 
 def test_what_is_as_it_was_said_is_not_said_again() -> None:
-    whole = replace(rows("n1", "n2"), facts=(facts("web"),))
-    stream = begun(whole)
+    whole = replace(changes_of_rows("n1", "n2"), facts=(workload_facts("web"),))
+    stream = stream_with_state(whole)
     assert list(stream.change_records(whole, SIGN)) == []
     assert list(stream.change_records(replace(NOTHING, removed=("n9",), facts_removed=(("a", "b"),)), SIGN)) == []
 
 
 def test_rows_before_the_facts_that_are_counted_on_them() -> None:
-    stream = begun(blocks=3)
+    stream = stream_with_state(blocks=3)
     names = ["n0", "n1", "n2", "n3", "n4"]
-    records = list(stream.change_records(replace(rows(*names), facts=(facts("web"),)), SIGN))
+    records = list(stream.change_records(replace(changes_of_rows(*names), facts=(workload_facts("web"),)), SIGN))
     assert [record.index for record in records][-1] == 0
     assert [record.facts for record in records[:-1]] == [() for _ in records[:-1]]
-    assert records[-1].facts == (facts("web"),)
+    assert records[-1].facts == (workload_facts("web"),)
 
 
 def test_namespaces_are_said_before_all_else_and_are_in_block_0() -> None:
     """What a quota has left is known before the pods that used it: nobody is promised it twice."""
     team = NamespaceFacts("team-a", (), (Quota("q", (("pods", 5),), (("pods", 2),)),))
     less = replace(team, quotas=(Quota("q", (("pods", 5),), (("pods", 3),)),))
-    stream = begun(replace(NOTHING, namespaces=(team,)), blocks=2)
-    assert [full.namespaces for full in fulls(stream)] == [(team,), ()]
-    changes = list(stream.change_records(replace(rows("a", "b", "c"), namespaces=(less,), facts=(facts("web"),)), SIGN))
+    stream = stream_with_state(replace(NOTHING, namespaces=(team,)), blocks=2)
+    assert [full.namespaces for full in due_whole_records(stream)] == [(team,), ()]
+    changes = list(
+        stream.change_records(
+            replace(changes_of_rows("a", "b", "c"), namespaces=(less,), facts=(workload_facts("web"),)), SIGN
+        )
+    )
     assert [(change.namespaces, bool(change.facts)) for change in changes[:: len(changes) - 1]] == [
         ((less,), False),
         ((), True),
@@ -125,37 +133,43 @@ def test_namespaces_are_said_before_all_else_and_are_in_block_0() -> None:
 
 
 def test_many_facts_go_in_several_records() -> None:
-    stream = begun(settings=SnapshotSettings(facts_per_record_max=2))
-    records = list(stream.change_records(replace(NOTHING, facts=tuple(facts(f"w{n}") for n in range(5))), SIGN))
+    stream = stream_with_state(settings=SnapshotSettings(facts_per_record_max=2))
+    records = list(
+        stream.change_records(replace(NOTHING, facts=tuple(workload_facts(f"w{n}") for n in range(5))), SIGN)
+    )
     assert [(record.sequence, len(record.facts)) for record in records] == [(1, 2), (2, 2), (3, 1)]
 
 
 def test_of_many_workloads_that_are_gone_all_are_said_to_be(new_reader: Any) -> None:
     """As when a whole fleet's objects are deleted at once: what is not said to be gone counts for ever."""
     names = [f"w{index}" for index in range(5)]
-    stream = begun(replace(NOTHING, facts=tuple(map(facts, names))), settings=SnapshotSettings(facts_per_record_max=2))
+    stream = stream_with_state(
+        replace(NOTHING, facts=tuple(map(workload_facts, names))), settings=SnapshotSettings(facts_per_record_max=2)
+    )
     reader = new_reader()
-    for full in fulls(stream):
-        reader.apply(full)
+    for full in due_whole_records(stream):
+        reader.apply_record(full)
     gone = [("default", name) for name in names]
-    records = list(stream.change_records(replace(NOTHING, facts=(facts("new"),), facts_removed=tuple(gone)), SIGN))
+    records = list(
+        stream.change_records(replace(NOTHING, facts=(workload_facts("new"),), facts_removed=tuple(gone)), SIGN)
+    )
     assert [(len(record.facts), len(record.facts_removed)) for record in records] == [(1, 2), (0, 2), (0, 1)]
     for record in records:
-        reader.apply(record)
+        reader.apply_record(record)
     assert reader.facts.keys() == {("default", "new")}
 
 
 def test_a_block_is_written_again_when_its_changes_weigh_as_much() -> None:
-    stream = begun(rows("n1"), SnapshotSettings(full_bytes_min=1_000))
-    fulls(stream)
+    stream = stream_with_state(changes_of_rows("n1"), SnapshotSettings(full_bytes_min=1_000))
+    due_whole_records(stream)
     written = 0
     while not stream.whole_blocks_due(1.0):
-        written += len(list(stream.change_records(rows("n1", cpu=5 + written), SIGN)))
+        written += len(list(stream.change_records(changes_of_rows("n1", cpu=5 + written), SIGN)))
     assert 2 <= written <= 10
-    assert [full.sequence for full in fulls(stream, 1.0)] == [written]
+    assert [full.sequence for full in due_whole_records(stream, 1.0)] == [written]
     assert stream.whole_blocks_due(1.0) == []
     for _ in range(100):
-        stream.heartbeat(SIGN)
+        stream.heartbeat_record(SIGN)
     assert stream.whole_blocks_due(1.0) == []
 
 
@@ -163,56 +177,56 @@ def test_a_block_is_written_hourly_at_its_own_moment() -> None:
     moments = set()
     for cluster in ("a", "b", "c"):
         stream = Stream(cluster, 1, SnapshotSettings(), pack_columns)
-        stream.set_initial_state(rows("n1"))
-        fulls(stream, 0.0)
+        stream.set_initial_state(changes_of_rows("n1"))
+        due_whole_records(stream, 0.0)
         moments.add(stream._blocks[0].full_due_at)
         assert not stream.whole_blocks_due(1799.0)
         assert stream.whole_blocks_due(3600.0)
-        fulls(stream, 3600.0)
+        due_whole_records(stream, 3600.0)
         assert not stream.whole_blocks_due(7199.0)
         assert stream.whole_blocks_due(7200.0)
     assert len(moments) == 3
 
 
 def test_a_failed_send_makes_a_whole_block_due(new_reader: Any) -> None:
-    stream, reader = begun(rows("n1")), new_reader()
-    for full in fulls(stream):
-        reader.apply(full)
-    (lost,) = stream.change_records(rows("n2"), SIGN)
+    stream, reader = stream_with_state(changes_of_rows("n1")), new_reader()
+    for full in due_whole_records(stream):
+        reader.apply_record(full)
+    (lost,) = stream.change_records(changes_of_rows("n2"), SIGN)
     stream.request_whole_block(lost.index)
-    (change,) = stream.change_records(rows("n3"), SIGN)
-    reader.apply(change)
+    (change,) = stream.change_records(changes_of_rows("n3"), SIGN)
+    reader.apply_record(change)
     assert reader.gaps == 1
-    for full in fulls(stream):
-        reader.apply(full)
-    assert reader.nodes.keys() == {"n1", "n2", "n3"}
-    (change,) = stream.change_records(rows("n4"), SIGN)
-    reader.apply(change)
-    assert (reader.gaps, len(reader.nodes)) == (1, 4)
+    for full in due_whole_records(stream):
+        reader.apply_record(full)
+    assert reader.row_by_node.keys() == {"n1", "n2", "n3"}
+    (change,) = stream.change_records(changes_of_rows("n4"), SIGN)
+    reader.apply_record(change)
+    assert (reader.gaps, len(reader.row_by_node)) == (1, 4)
 
 
 def test_readers_go_on_behind_the_last_change_that_stands() -> None:
-    stream = begun(rows("n1"))
+    stream = stream_with_state(changes_of_rows("n1"))
     stream.note_written_offset(150)
     stream.note_written_offset(140)
-    assert [full.as_of_offset for full in fulls(stream)] == [151]
+    assert [full.as_of_offset for full in due_whole_records(stream)] == [151]
 
 
 def test_a_block_that_outgrows_its_bound_asks_for_a_new_epoch() -> None:
-    stream = begun(rows("n0", "n1"), SnapshotSettings(block_nodes_max=2))
+    stream = stream_with_state(changes_of_rows("n0", "n1"), SnapshotSettings(block_nodes_max=2))
     assert not stream.has_outgrown_block
-    list(stream.change_records(rows("n2"), SIGN))
+    list(stream.change_records(changes_of_rows("n2"), SIGN))
     assert stream.has_outgrown_block
 
 
 def test_a_block_too_heavy_for_a_record_is_not_written_but_split() -> None:
     settings = SnapshotSettings(block_bytes_max=200)
-    stream = begun(rows(*(f"node-{n}" for n in range(200))), settings)
-    assert fulls(stream) == []
+    stream = stream_with_state(changes_of_rows(*(f"node-{n}" for n in range(200))), settings)
+    assert due_whole_records(stream) == []
     assert stream.has_outgrown_block
     assert stream.next_epoch_blocks_min == 2
-    alone = begun(rows("n1"), SnapshotSettings(block_bytes_max=1))
-    assert len(fulls(alone)) == 1
+    alone = stream_with_state(changes_of_rows("n1"), SnapshotSettings(block_bytes_max=1))
+    assert len(due_whole_records(alone)) == 1
 
 
 @given(st.integers(0, 300), st.integers(10, 60))
@@ -244,7 +258,7 @@ def test_names_of_one_crc_are_not_in_one_block() -> None:
     )
 
 
-def together(counts: Sequence[int]) -> tuple[str, str]:
+def names_in_same_block(counts: Sequence[int]) -> tuple[str, str]:
     """Two names that are in one block of the streams of begun(), whichever of these numbers of blocks they have."""
     names_by_blocks: dict[tuple[int, ...], str] = {}
     for name in (f"n{number}" for number in itertools.count()):
@@ -256,24 +270,26 @@ def together(counts: Sequence[int]) -> tuple[str, str]:
 
 def test_the_number_of_blocks_is_bounded_however_heavy_they_are() -> None:
     """Before, it doubled with each epoch without end: 2,097,152 records of two nodes after 22 epochs."""
-    names = together((64, 66))
+    names = names_in_same_block((64, 66))
     settings, counts = SnapshotSettings(block_bytes_max=1), [1]
     for _ in range(10):
-        stream = begun(rows(*names), settings, counts[-1])
-        written = fulls(stream)
+        stream = stream_with_state(changes_of_rows(*names), settings, counts[-1])
+        written = due_whole_records(stream)
         if not stream.has_outgrown_block:
             break
         counts.append(stream.next_epoch_blocks_min)
     assert counts == [1, 2, 4, 8, 16, 32, 64, 66] == [*counts[:-1], blocks_max(2, 5_000)]
     assert len([full for full in written if full.columns]) == 1  # The log takes it, or refuses it.
-    assert begun(rows(*names), settings, 10**9).block_count == 66
+    assert stream_with_state(changes_of_rows(*names), settings, 10**9).block_count == 66
 
 
 def test_a_block_of_too_many_nodes_is_written_where_there_may_be_no_more() -> None:
     """Else the turn would be claimed again, for as many blocks, without end. Of a hundred names some are always in one
     block."""
-    stream = begun(rows(*(f"n{number}" for number in range(100))), SnapshotSettings(block_nodes_max=1))
-    written = fulls(stream)
+    stream = stream_with_state(
+        changes_of_rows(*(f"n{number}" for number in range(100))), SnapshotSettings(block_nodes_max=1)
+    )
+    written = due_whole_records(stream)
     assert (
         (stream.block_count, stream.has_outgrown_block, len(written))
         == (264, False, 264)
@@ -282,34 +298,38 @@ def test_a_block_of_too_many_nodes_is_written_where_there_may_be_no_more() -> No
     assert max(len(unpack_columns(full.columns).names) for full in written if full.columns) > 1
 
 
-def asking(count: int, of: str) -> NodeRow:
+def row_with_many_amounts(count: int, of: str) -> NodeRow:
     return NodeRow(of, {f"{of}/{number}": 1 for number in range(count)}, {})
 
 
 def test_amounts_of_many_resources_go_in_several_records(monkeypatch: pytest.MonkeyPatch, new_reader: Any) -> None:
     """Columns have each node's amount of each resource: 5,000 nodes with 64 of their own are 1,600 million numbers."""
     monkeypatch.setattr(streams, "AMOUNTS_MAX", 100)
-    stream, reader = begun(rows("n0")), new_reader()
-    for full in fulls(stream):
-        reader.apply(full)
-    wide = tuple(asking(20, f"wide-{number}") for number in range(5))
-    records = list(stream.change_records(replace(NOTHING, rows=wide, facts=(facts("web"),), removed=("n0",)), SIGN))
+    stream, reader = stream_with_state(changes_of_rows("n0")), new_reader()
+    for full in due_whole_records(stream):
+        reader.apply_record(full)
+    wide = tuple(row_with_many_amounts(20, f"wide-{number}") for number in range(5))
+    records = list(
+        stream.change_records(replace(NOTHING, rows=wide, facts=(workload_facts("web"),), removed=("n0",)), SIGN)
+    )
     assert [(len(record.facts), len(record.removed)) for record in records] == [(0, 0), (0, 0), (1, 1)]
     for record in records:
-        reader.apply(record)
-    assert (reader.gaps, reader.nodes) == (0, {row.name: row for row in wide})
+        reader.apply_record(record)
+    assert (reader.gaps, reader.row_by_node) == (0, {row.name: row for row in wide})
     stream.request_whole_block(0)
-    assert fulls(stream) == []
+    assert due_whole_records(stream) == []
     assert stream.has_outgrown_block
 
 
 def test_too_many_amounts_for_all_blocks_that_there_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "AMOUNTS_MAX", 100)
     monkeypatch.setattr(streams, "BLOCKS_BESIDE_NODES_MAX", 0)
-    wide = begun(replace(NOTHING, rows=tuple(asking(20, f"wide-{number}") for number in range(50))), blocks=8)
+    wide = stream_with_state(
+        replace(NOTHING, rows=tuple(row_with_many_amounts(20, f"wide-{number}") for number in range(50))), blocks=8
+    )
     assert wide.block_count == 2
     with pytest.raises(TooManyAmounts, match="CapacityReported own-1/0: amounts of"):
-        fulls(wide)
+        due_whole_records(wide)
 
 
 names = st.sampled_from([f"n{index}" for index in range(8)])
@@ -326,45 +346,45 @@ step = st.tuples(
 @given(st.integers(1, 3), st.lists(step, max_size=15))
 def test_changes_applied_to_the_whole_give_the_whole(new_reader: Any, blocks: int, steps: list[Any]) -> None:
     """Sequences have no gap; a reader of changes knows what a reader of fresh whole blocks knows; twice is once."""
-    stream, follower = begun(rows("n1", "n2"), blocks=blocks), new_reader()
+    stream, follower = stream_with_state(changes_of_rows("n1", "n2"), blocks=blocks), new_reader()
     sequences: dict[int, int] = {}
-    for full in fulls(stream):
-        follower.apply(full)
+    for full in due_whole_records(stream):
+        follower.apply_record(full)
     for upserted, removed, declared, forgotten, fate in steps:
         changes = StateChanges(
-            tuple(row(name, cpu) for name, cpu in upserted.items() if name not in removed),
+            tuple(node_row(name, cpu) for name, cpu in upserted.items() if name not in removed),
             tuple(removed),
-            tuple(facts(name, n) for name, n in declared.items() if name not in forgotten),
+            tuple(workload_facts(name, n) for name, n in declared.items() if name not in forgotten),
             tuple(("default", name) for name in forgotten),
         )
         records: list[CapacityChanged] = list(stream.change_records(changes, SIGN))
         if fate == "beat":
-            records.append(stream.heartbeat(SIGN))
+            records.append(stream.heartbeat_record(SIGN))
         for record in records:
             assert record.sequence == sequences.get(record.index, 0) + 1
             sequences[record.index] = record.sequence
             if fate == "lose":
                 stream.request_whole_block(record.index)
             else:
-                follower.apply(record)
-                follower.apply(record)
+                follower.apply_record(record)
+                follower.apply_record(record)
         if fate == "full":
             for index in range(blocks):
                 stream.request_whole_block(index)
-        for full in fulls(stream):
+        for full in due_whole_records(stream):
             assert full.sequence == sequences.get(full.index, 0)
-            follower.apply(full)
+            follower.apply_record(full)
         assert follower.gaps == 0
         fresh = new_reader()
         for index in range(blocks):
-            fresh.apply(stream.whole_block_record(index, 0.0))
-        assert (fresh.nodes, fresh.facts) == (follower.nodes, follower.facts)
+            fresh.apply_record(stream.whole_block_record(index, 0.0))
+        assert (fresh.row_by_node, fresh.facts) == (follower.row_by_node, follower.facts)
 
 
 def test_which_api_server_it_is_is_said_in_whole_block_0_alone() -> None:
-    stream = begun(replace(rows("a", "b", "c"), api_server="u1"), blocks=2)
-    assert [full.api_server for full in fulls(stream)] == ["u1", ""]
+    stream = stream_with_state(replace(changes_of_rows("a", "b", "c"), api_server="u1"), blocks=2)
+    assert [full.api_server for full in due_whole_records(stream)] == ["u1", ""]
     assert list(stream.change_records(replace(NOTHING, api_server="u1"), SIGN)) == []
-    assert fulls(stream) == []
+    assert due_whole_records(stream) == []
     assert list(stream.change_records(replace(NOTHING, api_server="u2"), SIGN)) == []
-    assert [(full.index, full.api_server) for full in fulls(stream)] == [(0, "u2")]
+    assert [(full.index, full.api_server) for full in due_whole_records(stream)] == [(0, "u2")]

@@ -22,12 +22,12 @@ LABELS = {f"{number}.{'k' * 200}.example.com/{'n' * 63}": LABEL_VALUE for number
 """Some 140 kB."""
 
 
-def api_of(fleet: Any, name: str) -> ClusterApi:
+def api_of_cluster(fleet: Any, name: str) -> ClusterApi:
     return ClusterApi(SimTransport(fleet.clusters[name]), name, ClusterApiSettings())
 
 
-async def label(fleet: Any, cluster: str, namespaces: int) -> list[Any]:
-    api = api_of(fleet, cluster)
+async def create_labelled_namespaces(fleet: Any, cluster: str, namespaces: int) -> list[Any]:
+    api = api_of_cluster(fleet, cluster)
     made = []
     for number in range(namespaces):
         metadata = {"name": f"team-{number}", "labels": LABELS}
@@ -37,34 +37,36 @@ async def label(fleet: Any, cluster: str, namespaces: int) -> list[Any]:
 
 async def test_a_cluster_that_no_record_holds_says_so_ages_and_disturbs_no_other(make_fleet: Any) -> None:
     async with make_fleet() as fleet:
-        await fleet.join("own-1")
-        await fleet.join("own-2")
-        await label(fleet, "own-1", 20)
+        await fleet.join_cluster("own-1")
+        await fleet.join_cluster("own-2")
+        await create_labelled_namespaces(fleet, "own-1", 20)
         fleet.start("s1")
         await asyncio.sleep(30)
-        large, other = fleet.reader("own-1"), fleet.reader("own-2")
+        large, other = fleet.reader_of_cluster("own-1"), fleet.reader_of_cluster("own-2")
         assert large.trouble.startswith("capacity: unwritable: CapacityReported own-1/0: ")
         assert "in namespaces: expected at most" in large.trouble
-        assert (large.epoch, fleet.events("own-1", CapacityReported)) == (-1, [])
-        assert (len(other.nodes), other.trouble, other.age_ms < 3_000) == (3, "", True)
+        assert (large.epoch, fleet.events_of_kind("own-1", CapacityReported)) == (-1, [])
+        assert (len(other.row_by_node), other.trouble, other.age_ms < 3_000) == (3, "", True)
 
 
 async def test_what_was_known_stands_and_grows_old_until_it_fits_again(make_fleet: Any) -> None:
     async with make_fleet() as fleet:
-        await fleet.join("own-1")
+        await fleet.join_cluster("own-1")
         fleet.start("s1")
         await asyncio.sleep(5)
-        made = await label(fleet, "own-1", 20)
+        made = await create_labelled_namespaces(fleet, "own-1", 20)
         await asyncio.sleep(40)
-        reader = fleet.reader("own-1")
-        assert (len(reader.nodes), reader.trouble[:21]) == (3, "capacity: unwritable:")
+        reader = fleet.reader_of_cluster("own-1")
+        assert (len(reader.row_by_node), reader.trouble[:21]) == (3, "capacity: unwritable:")
         assert reader.trouble_code == TroubleCode.UNWRITABLE
         assert 35_000 < reader.age_ms < 45_000
         for one in made:
-            await api_of(fleet, "own-1").delete(NAMESPACES, "", one["metadata"]["name"], uid=one["metadata"]["uid"])
+            await api_of_cluster(fleet, "own-1").delete(
+                NAMESPACES, "", one["metadata"]["name"], uid=one["metadata"]["uid"]
+            )
         await asyncio.sleep(70)
-        reader = fleet.reader("own-1")
-        assert (len(reader.nodes), reader.trouble, reader.fulls, reader.age_ms < 3_000) == (3, "", 2, True)
+        reader = fleet.reader_of_cluster("own-1")
+        assert (len(reader.row_by_node), reader.trouble, reader.fulls, reader.age_ms < 3_000) == (3, "", 2, True)
 
 
 @pytest.mark.parametrize(("bytes_over", "is_split"), [(1, True), (200_000, True), (290_000, False), (0, False)])
@@ -96,29 +98,31 @@ async def test_a_cluster_of_more_resources_than_its_blocks_have_room_for_ages_an
     monkeypatch.setattr(streams, "AMOUNTS_MAX", 20)
     monkeypatch.setattr(streams, "BLOCKS_BESIDE_NODES_MAX", 0)
     async with make_fleet() as fleet:
-        await fleet.join("own-1", nodes=20)
-        await fleet.join("own-2")
+        await fleet.join_cluster("own-1", nodes=20)
+        await fleet.join_cluster("own-2")
         fleet.start("s1")
         await asyncio.sleep(30)
-        large, other = fleet.reader("own-1"), fleet.reader("own-2")
+        large, other = fleet.reader_of_cluster("own-1"), fleet.reader_of_cluster("own-2")
         assert large.trouble.startswith("capacity: unwritable: CapacityReported own-1/")
         assert (large.trouble_code, large.epoch) == (TroubleCode.UNWRITABLE, -1)
-        assert (len(other.nodes), other.trouble, other.age_ms < 3_000) == (3, "", True)
-        assert len(fleet.claims("own-1")) < 5
+        assert (len(other.row_by_node), other.trouble, other.age_ms < 3_000) == (3, "", True)
+        assert len(fleet.turn_claims("own-1")) < 5
 
 
 async def test_nodes_go_into_more_blocks_where_namespaces_need_the_room(make_fleet: Any) -> None:
     async with make_fleet() as fleet:
-        cluster = await fleet.join("own-1", nodes=1)
+        cluster = await fleet.join_cluster("own-1", nodes=1)
         random = Random(1)
         for number in range(40):
             labels = {f"k{each}": random.randbytes(31).hex() for each in range(400)}
             cluster.add_nodes([NodeSpec(f"n{number}-", labels=labels)])
-        await label(fleet, "own-1", 12)
+        await create_labelled_namespaces(fleet, "own-1", 12)
         fleet.start("s1")
         await asyncio.sleep(30)
-        reader = fleet.reader("own-1")
-        assert (len(reader.nodes), reader.trouble) == (41, "")
+        reader = fleet.reader_of_cluster("own-1")
+        assert (len(reader.row_by_node), reader.trouble) == (41, "")
         assert len(reader.rows) > 1
-        (first,) = (one for one in fleet.events("own-1", CapacityReported)[-len(reader.rows) :] if one.index == 0)
+        (first,) = (
+            one for one in fleet.events_of_kind("own-1", CapacityReported)[-len(reader.rows) :] if one.index == 0
+        )
         assert len(first.namespaces) >= 12

@@ -6,7 +6,7 @@ import pytest
 
 from snapshot.core import waiting_groups
 from snapshot.core.cluster_state import ClusterState
-from snapshot.core.waiting_groups import OTHERS_REASON, commonest
+from snapshot.core.waiting_groups import OTHERS_REASON, most_frequent_entry
 from snapshot.settings import SnapshotSettings
 from spillway.kubernetes.objects import DEPLOYMENTS, PODS, REPLICASETS
 
@@ -16,7 +16,7 @@ def state() -> ClusterState:
     return ClusterState("f1", SnapshotSettings())
 
 
-def told(state: ClusterState) -> dict[str, tuple[int, str]]:
+def pods_and_reason_by_group(state: ClusterState) -> dict[str, tuple[int, str]]:
     return {name: (group.pods, group.reason) for name, group in state.waiting_groups_by_name().items()}
 
 
@@ -26,7 +26,7 @@ def test_a_message_about_one_pod_sums_its_group_alone(state: ClusterState, objec
         state.upsert_object(PODS, objects.pod(f"p{number}", said="no room"))
     state.take_changes()
     state.take_waiting_groups()
-    with calls_of(commonest) as calls:
+    with calls_of(most_frequent_entry) as calls:
         state.upsert_object(PODS, objects.pod("p7", said="still no room"))
         assert state.has_changes
         state.take_changes()
@@ -45,10 +45,10 @@ class Silent:
 
 def test_what_is_alone_or_most_frequent_is_not_compared_by_its_text() -> None:
     alone, other = Silent(), Silent()
-    assert commonest({alone: 1}) is alone
-    assert commonest({other: 1, alone: 2}) is alone
-    assert commonest({Silent(): 1 for _ in range(100)})
-    assert commonest({"b": 1, "a": 1}) == "a"
+    assert most_frequent_entry({alone: 1}) is alone
+    assert most_frequent_entry({other: 1, alone: 2}) is alone
+    assert most_frequent_entry({Silent(): 1 for _ in range(100)})
+    assert most_frequent_entry({"b": 1, "a": 1}) == "a"
 
 
 def test_a_namespace_has_a_bounded_number_of_groups(
@@ -64,19 +64,19 @@ def test_a_namespace_has_a_bounded_number_of_groups(
     state.upsert_object(PODS, objects.pod("w1", owner="r1", said="no room"))
     state.upsert_object(PODS, objects.pod("q1", said="no room", namespace="shop"))
     of_others = {"default/web": (1, "no room"), "Pod/shop/q1": (1, "no room")}
-    assert told(state) == of_others | {
+    assert pods_and_reason_by_group(state) == of_others | {
         "Pod/attacker/p0": (1, "no room"),
         "Pod/attacker/p1": (1, "no room"),
         "Others/attacker/": (3, OTHERS_REASON),
     }
     assert state.waiting_groups_by_name()["Others/attacker/"].shape is None
     state.upsert_object(PODS, objects.pod("p3", "n1", namespace="attacker"))
-    assert told(state)["Others/attacker/"] == (2, OTHERS_REASON)
+    assert pods_and_reason_by_group(state)["Others/attacker/"] == (2, OTHERS_REASON)
     for pod in pods:
         state.remove_object(PODS, pod)
-    assert told(state) == of_others
+    assert pods_and_reason_by_group(state) == of_others
     state.upsert_object(PODS, pods[4])
-    assert told(state) == of_others | {"Pod/attacker/p4": (1, "no room")}
+    assert pods_and_reason_by_group(state) == of_others | {"Pod/attacker/p4": (1, "no room")}
 
 
 def test_a_cluster_has_a_bounded_number_of_groups(
@@ -86,11 +86,11 @@ def test_a_cluster_has_a_bounded_number_of_groups(
     pods = [objects.pod(f"p{number}", said="no room", namespace=f"n{number}") for number in range(5)]
     for pod in pods:
         state.upsert_object(PODS, pod)
-    assert told(state) == {
+    assert pods_and_reason_by_group(state) == {
         "Pod/n0/p0": (1, "no room"),
         "Pod/n1/p1": (1, "no room"),
         "Others//": (3, OTHERS_REASON),
     }
     for pod in pods:
         state.remove_object(PODS, pod)
-    assert told(state) == {}
+    assert pods_and_reason_by_group(state) == {}

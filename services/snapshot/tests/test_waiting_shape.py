@@ -30,7 +30,7 @@ SPEC = {
 }
 
 
-def shape_said(objects: Any, *pods: Any) -> Shape | None:
+def shape_of_waiting_pods(objects: Any, *pods: Any) -> Shape | None:
     state = ClusterState("f1", SnapshotSettings())
     for pod in pods:
         state.upsert_object(PODS, pod)
@@ -39,7 +39,7 @@ def shape_said(objects: Any, *pods: Any) -> Shape | None:
 
 
 def test_a_waiting_pod_says_on_which_nodes_it_would_fit(objects: Any) -> None:
-    shape = shape_said(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", ports=[80], spec=SPEC))
+    shape = shape_of_waiting_pods(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", ports=[80], spec=SPEC))
     assert shape is not None
     assert shape.requests == (("cpu", 500), ("pods", 1))
     assert shape.node_selector == (("disk", "ssd"),)
@@ -54,68 +54,82 @@ def test_a_waiting_pod_says_on_which_nodes_it_would_fit(objects: Any) -> None:
 def test_of_pods_that_differ_most_speak(objects: Any) -> None:
     """A group in the middle of a rollout waits with two templates."""
     waiting = [objects.pod(f"p{n}", cpu="500m" if n else "2", owner="rs1", said="0/3 nodes") for n in range(3)]
-    shape = shape_said(objects, *waiting)
+    shape = shape_of_waiting_pods(objects, *waiting)
     assert shape is not None
     assert dict(shape.requests)["cpu"] == 500
 
 
 def test_a_pod_that_cannot_be_read_is_counted_without_a_shape(objects: Any) -> None:
     unreadable = {"topologySpreadConstraints": [{"maxSkew": "some"}]}
-    assert shape_said(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=unreadable)) is None
+    assert shape_of_waiting_pods(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=unreadable)) is None
 
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 SELECTOR = {"matchLabels": {"app": "web"}}
 
 
-def node_terms(count: int, labels: int = 1, values: int = 1) -> dict[str, Any]:
+def spec_with_node_terms(count: int, labels: int = 1, values: int = 1) -> dict[str, Any]:
     expressions = [{"key": f"k{n}", "operator": "In", "values": ["a"] * values} for n in range(labels)]
     terms = [{"matchExpressions": expressions}] * count
     return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms}}}}
 
 
-def pod_terms(kind: str, count: int, namespaces: int = 1) -> dict[str, Any]:
+def spec_with_pod_terms(kind: str, count: int, namespaces: int = 1) -> dict[str, Any]:
     names = [f"n{number}" for number in range(namespaces)]
     term = {"topologyKey": "zone", "labelSelector": SELECTOR, "namespaces": names}
     return {"affinity": {kind: {REQUIRED: [term] * count}}}
 
 
-def spread(count: int) -> dict[str, Any]:
+def spec_with_spread(count: int) -> dict[str, Any]:
     keys = [f"k{number}" for number in range(count)]
     said = {"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": SELECTOR}
     return {"topologySpreadConstraints": [{**said, "topologyKey": key} for key in keys]}
 
 
-def tolerations(count: int) -> dict[str, Any]:
+def spec_with_tolerations(count: int) -> dict[str, Any]:
     return {"tolerations": [{"key": f"k{number}", "operator": "Exists"} for number in range(count)]}
 
 
 @pytest.mark.parametrize(
     ("most", "beyond"),
     [
-        pytest.param(pod_terms("podAntiAffinity", TERMS_MAX), pod_terms("podAntiAffinity", TERMS_MAX + 1), id="anti"),
-        pytest.param(pod_terms("podAffinity", TERMS_MAX), pod_terms("podAffinity", TERMS_MAX + 1), id="affinity"),
-        pytest.param(spread(TERMS_MAX), spread(TERMS_MAX + 1), id="spread"),
-        pytest.param(node_terms(TERMS_MAX), node_terms(TERMS_MAX + 1), id="node terms"),
-        pytest.param(tolerations(TERMS_MAX), tolerations(TERMS_MAX + 1), id="tolerations"),
-        pytest.param(node_terms(1, LABELS_MAX), node_terms(1, LABELS_MAX + 1), id="expressions"),
-        pytest.param(node_terms(1, 1, VALUES_MAX), node_terms(1, 1, VALUES_MAX + 1), id="values"),
         pytest.param(
-            pod_terms("podAffinity", 1, VALUES_MAX - 1), pod_terms("podAffinity", 1, VALUES_MAX), id="namespaces"
+            spec_with_pod_terms("podAntiAffinity", TERMS_MAX),
+            spec_with_pod_terms("podAntiAffinity", TERMS_MAX + 1),
+            id="anti",
+        ),
+        pytest.param(
+            spec_with_pod_terms("podAffinity", TERMS_MAX),
+            spec_with_pod_terms("podAffinity", TERMS_MAX + 1),
+            id="affinity",
+        ),
+        pytest.param(spec_with_spread(TERMS_MAX), spec_with_spread(TERMS_MAX + 1), id="spread"),
+        pytest.param(spec_with_node_terms(TERMS_MAX), spec_with_node_terms(TERMS_MAX + 1), id="node terms"),
+        pytest.param(spec_with_tolerations(TERMS_MAX), spec_with_tolerations(TERMS_MAX + 1), id="tolerations"),
+        pytest.param(spec_with_node_terms(1, LABELS_MAX), spec_with_node_terms(1, LABELS_MAX + 1), id="expressions"),
+        pytest.param(spec_with_node_terms(1, 1, VALUES_MAX), spec_with_node_terms(1, 1, VALUES_MAX + 1), id="values"),
+        pytest.param(
+            spec_with_pod_terms("podAffinity", 1, VALUES_MAX - 1),
+            spec_with_pod_terms("podAffinity", 1, VALUES_MAX),
+            id="namespaces",
         ),
     ],
 )
 def test_what_a_pod_asks_for_that_says_too_many_terms_is_not_known(objects: Any, most: Any, beyond: Any) -> None:
     """8,000 terms of one pod stopped the descheduler for 38 s at each look."""
-    assert shape_said(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=most)) is not None
-    assert shape_said(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=beyond)) is None
+    assert shape_of_waiting_pods(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=most)) is not None
+    assert shape_of_waiting_pods(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=beyond)) is None
 
 
 def test_terms_are_counted_before_they_are_read(objects: Any, calls_of: Any) -> None:
     """Reading 10,000 took half a second of the loop, for each pod anew."""
     with calls_of(shape_of) as readings:
-        for spec in (pod_terms("podAntiAffinity", TERMS_MAX + 1), node_terms(TERMS_MAX + 1), spread(TERMS_MAX + 1)):
-            assert shape_said(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=spec)) is None
+        for spec in (
+            spec_with_pod_terms("podAntiAffinity", TERMS_MAX + 1),
+            spec_with_node_terms(TERMS_MAX + 1),
+            spec_with_spread(TERMS_MAX + 1),
+        ):
+            assert shape_of_waiting_pods(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=spec)) is None
         assert readings == []
-        assert shape_said(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=SPEC)) is not None
+        assert shape_of_waiting_pods(objects, objects.pod("p1", owner="rs1", said="0/3 nodes", spec=SPEC)) is not None
     assert len(readings) == 1

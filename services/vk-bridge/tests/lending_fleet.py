@@ -113,8 +113,8 @@ class LendingFleet:
             cluster = await self._stack.enter_async_context(SimCluster(name, settings))
             cluster.add_nodes([NodeSpec("n", count, cpu_millis=8000)])
             self.clusters[name] = cluster
-            await self.join(name)
-        listener = asyncio.create_task(self._listen())
+            await self.publish_cluster_joined(name)
+        listener = asyncio.create_task(self._collect_records())
         self._stack.callback(listener.cancel)
         return self
 
@@ -133,7 +133,7 @@ class LendingFleet:
         chosen = VkBridgeSettings(
             **{"copies_seconds": 5.0, "copy_unused_seconds": 60.0, "carried_prefixes": carried, **settings}
         )
-        bridge = Bridge(bus, self.connect, chosen, instance, lambda: WALL_MS + round(loop.time() * 1000))
+        bridge = Bridge(bus, self.connect_cluster, chosen, instance, lambda: WALL_MS + round(loop.time() * 1000))
         stopping = asyncio.Event()
         self._instances[instance] = bridge, stopping, asyncio.create_task(bridge.run(stopping))
         return bridge
@@ -143,7 +143,7 @@ class LendingFleet:
         stopping.set()
         await task
 
-    async def kill(self, instance: str = "b1") -> None:
+    async def kill_instance(self, instance: str = "b1") -> None:
         """As a crash: nothing is finished, and its turns go to others."""
         _, _, task = self._instances.pop(instance)
         task.cancel()
@@ -151,11 +151,11 @@ class LendingFleet:
         bus = self._buses[instance]
         bus.broker.remove_memberships(bus)
 
-    def cut_off(self, instance: str, *, unavailable: bool = True) -> None:
+    def cut_off_from_log(self, instance: str, *, unavailable: bool = True) -> None:
         """From the log."""
         self._buses[instance].unavailable = unavailable
 
-    def connect(self, joined: ClusterJoined) -> ClusterApi:
+    def connect_cluster(self, joined: ClusterJoined) -> ClusterApi:
         return ClusterApi(
             CountingTransport(
                 self.clusters[joined.cluster],
@@ -179,11 +179,13 @@ class LendingFleet:
 
     # ── The planner, the descheduler, people ────────────────────────────────────────────────────────────────────
 
-    async def join(self, name: str, phase: str = PHASE_ACTIVE) -> None:
+    async def publish_cluster_joined(self, name: str, phase: str = PHASE_ACTIVE) -> None:
         joined = ClusterJoined(name, name, f"https://{name}", "own", "", "", (), ())
         await self.bus.publish(replace(joined, phase=phase))
 
-    async def declare(self, *, withdrawing: bool = False, pool: str = POOL, owner: str = OWN, **changes: Any) -> None:
+    async def declare_lending(
+        self, *, withdrawing: bool = False, pool: str = POOL, owner: str = OWN, **changes: Any
+    ) -> None:
         self._sequence += 1
         rule = LendingRule("all", (), "idle", 100, 0, IDLE_SECONDS, 0.5)
         bus = changes.get("bus", self.bus)
@@ -204,70 +206,74 @@ class LendingFleet:
             )
         )
 
-    async def wrong_log(self) -> LocalBus:
+    async def create_wrong_log(self) -> LocalBus:
         """A second log of the same fleet, as an old Kafka that somebody started again: it says the same."""
         bus = LocalBus(LocalBroker(), FLEET, "planner")
         for name in (OWN, POOL):
             await bus.publish(ClusterJoined(name, name, f"https://{name}", "own", "", "", (), ()))
         return bus
 
-    async def recall(self, node: str = "n0", cause: str = CAUSE_NEED, owner: str = OWN) -> None:
+    async def recall_node(self, node: str = "n0", cause: str = CAUSE_NEED, owner: str = OWN) -> None:
         """Of the loan that the log has."""
         self._sequence += 1
-        loan = self.lent(node, owner)
+        loan = self.open_loan_record(node, owner)
         assert loan is not None
         number, wanted_by = Generation(3, self._sequence), (f"{owner}/default/web",)
         await self.bus.publish(
             NodeRecalled(owner, node, number, loan.loan, cause, wanted_by, GRACE_SECONDS, 0, "", "", 0)
         )
 
-    async def freeze(self) -> None:
+    async def freeze_fleet(self) -> None:
         await self.bus.publish(BrakeSet("fleet", "", "", 0))
 
-    async def unfreeze(self) -> None:
+    async def unfreeze_fleet(self) -> None:
         await self.bus.publish(BrakeReleased("fleet", "", 0))
 
-    async def withdraw(self) -> None:
+    async def publish_lending_tombstone(self) -> None:
         """As the descheduler does once everything is back."""
         await self.bus.publish(Tombstone(RecordAddress(LENDING_RULES, OWN, OWN)))
 
-    async def ask(self, cluster: str, method: str, path: str, body: Any = None) -> Any:
+    async def send_request(self, cluster: str, method: str, path: str, body: Any = None) -> Any:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         data = None if body is None else json.dumps(body).encode()
         answer = await SimTransport(self.clusters[cluster]).request(method, path, {}, data, kind)
         assert answer.status < 300, answer.body
         return json.loads(answer.body)
 
-    async def run_in_pool(self, name: str = "encode", replicas: int = 2, cpu: str = "2", **spec: Any) -> None:
+    async def run_deployment_in_pool(
+        self, name: str = "encode", replicas: int = 2, cpu: str = "2", **spec: Any
+    ) -> None:
         """A Deployment of offline pods, which the pool's own scheduler places."""
         manifest = deployment(name, replicas, cpu=cpu, tolerations=TOLERATES_LOANS, **spec)
-        await self.ask(POOL, "POST", "/apis/apps/v1/namespaces/default/deployments", manifest)
+        await self.send_request(POOL, "POST", "/apis/apps/v1/namespaces/default/deployments", manifest)
 
     # ── What the APIs and the log show ──────────────────────────────────────────────────────────────────────────
 
-    def taint(self, node: str = "n0", owner: str = OWN) -> str:
+    def register_state(self, node: str = "n0", owner: str = OWN) -> str:
         """The state of the register; empty: owned."""
         found = self.clusters[owner].get_object("nodes", node)
         taints = (found or {}).get("spec", {}).get("taints") or ()
         return next((one["value"] for one in taints if one["key"] == LENDING_KEY), "")
 
-    def virtual(self, node: str = "n0", owner: str = OWN) -> dict[str, Any] | None:
+    def virtual_node(self, node: str = "n0", owner: str = OWN) -> dict[str, Any] | None:
         return self.clusters[POOL].get_object("nodes", virtual_node_name(owner, node))
 
     def kubelet_port(self, node: str = "n0") -> int:
         """That the virtual node names; 0: none, or there is no virtual node."""
-        port: int = ((self.virtual(node) or {}).get("status") or ABSENT)["daemonEndpoints"]["kubeletEndpoint"]["Port"]
+        port: int = ((self.virtual_node(node) or {}).get("status") or ABSENT)["daemonEndpoints"]["kubeletEndpoint"][
+            "Port"
+        ]
         return port
 
-    def is_open(self, node: str = "n0", owner: str = OWN) -> bool:
-        found = self.virtual(node, owner)
+    def is_virtual_node_open(self, node: str = "n0", owner: str = OWN) -> bool:
+        found = self.virtual_node(node, owner)
         return (
             found is not None
             and not found["spec"].get("unschedulable")
             and found["status"]["allocatable"]["cpu"] != "0"
         )
 
-    def real(self, owner: str = OWN) -> list[tuple[str, str]]:
+    def real_pod_phases(self, owner: str = OWN) -> list[tuple[str, str]]:
         """Node and phase of the pool's pods in the owner."""
         return sorted(
             (one["spec"]["nodeName"], one["status"]["phase"])
@@ -275,29 +281,29 @@ class LendingFleet:
             if one["metadata"]["namespace"].startswith("spillway-lent-")
         )
 
-    def pooled(self) -> list[tuple[str, str]]:
+    def pool_pod_phases(self) -> list[tuple[str, str]]:
         """Node and phase of the pool's pods."""
         pods = self.clusters[POOL].objects("pods")
         return sorted((one["spec"].get("nodeName", ""), one["status"]["phase"]) for one in pods)
 
-    def loans(self, node: str = "n0", owner: str = OWN) -> list[NodeLent | NodeReturned]:
+    def loan_records(self, node: str = "n0", owner: str = OWN) -> list[NodeLent | NodeReturned]:
         loans = [record.event for record in self.said if isinstance(record.event, NodeLent | NodeReturned)]
         return [one for one in loans if (one.cluster, one.node) == (owner, node)]
 
-    def lent(self, node: str = "n0", owner: str = OWN) -> NodeLent | None:
-        last = (self.loans(node, owner) or [None])[-1]  # type: ignore[list-item]
+    def open_loan_record(self, node: str = "n0", owner: str = OWN) -> NodeLent | None:
+        last = (self.loan_records(node, owner) or [None])[-1]  # type: ignore[list-item]
         return last if isinstance(last, NodeLent) else None
 
-    def claims(self) -> list[TurnTaken]:
+    def turn_claims(self) -> list[TurnTaken]:
         return [record.event for record in self.said if isinstance(record.event, TurnTaken)]
 
-    async def _listen(self) -> None:
+    async def _collect_records(self) -> None:
         async with LocalBus(self.broker, FLEET, "listener").follow_topics((LENDING,)) as feed:
             async for batch in feed:
                 self.said += batch.records
 
 
-async def until(holds: Check, seconds: float = 120.0) -> float:
+async def wait_until(holds: Check, seconds: float = 120.0) -> float:
     """The virtual seconds that it took; fails when it does not come to hold."""
     began = asyncio.get_running_loop().time()
     while not holds():
@@ -306,7 +312,7 @@ async def until(holds: Check, seconds: float = 120.0) -> float:
     return asyncio.get_running_loop().time() - began
 
 
-async def always(holds: Check, seconds: float) -> None:
+async def assert_holds_for(holds: Check, seconds: float) -> None:
     end = asyncio.get_running_loop().time() + seconds
     while asyncio.get_running_loop().time() < end:
         assert holds()
@@ -316,17 +322,17 @@ async def always(holds: Check, seconds: float) -> None:
 Story = Callable[[LendingFleet], Awaitable[None]]
 
 
-def on_fleet(
+def run_on_fleet(
     nodes: int = 1, pools: Sequence[str] = (POOL,), owners: Sequence[str] = (OWN,)
 ) -> Callable[[Story], Callable[[], Awaitable[None]]]:
     """Opens the fleet inside the test, so that all of its time is the test's."""
 
-    def wrapped(story: Story) -> Callable[[], Awaitable[None]]:
-        async def run() -> None:
+    def wrap_story(story: Story) -> Callable[[], Awaitable[None]]:
+        async def run_story() -> None:
             async with LendingFleet(nodes, pools, owners) as fleet:
                 await story(fleet)
 
-        run.__name__, run.__doc__ = story.__name__, story.__doc__
-        return run
+        run_story.__name__, run_story.__doc__ = story.__name__, story.__doc__
+        return run_story
 
-    return wrapped
+    return wrap_story

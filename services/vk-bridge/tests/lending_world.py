@@ -105,20 +105,20 @@ class World:
     states: list[tuple[float, str]] = field(default_factory=lambda: [(0.0, OWNED)])
     _made: int = 1
 
-    def made(self) -> str:
+    def next_id(self) -> str:
         self._made += 1
         return str(self._made)
 
     # ── What others do ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def was(self, states: tuple[str, ...]) -> bool:
+    def may_be_seen_in(self, states: tuple[str, ...]) -> bool:
         """Whether the register may look to somebody as if it were in one of these: within the in-flight time."""
         recent = [state for at, state in self.states if at > self.now - IN_FLIGHT_SECONDS]
         before = [state for at, state in self.states if at <= self.now - IN_FLIGHT_SECONDS][-1:]
         return any(state in states for state in (*before, *recent))
 
     def bind_owner_pod(self) -> None:
-        if self.node is not None and self.was((OWNED,)):
+        if self.node is not None and self.may_be_seen_in((OWNED,)):
             self.owner_pods += 1
 
     def bind_pool_pod(
@@ -141,16 +141,16 @@ class World:
         else:
             self.pool_pods[uid] = replace(pod, deleting=True, grace_seconds=grace, held=grace == 0)
 
-    def named(self, uid: str) -> str:
+    def pool_pod_name(self, uid: str) -> str:
         """The pool pod's name."""
         return ORDINAL if uid == self.ordinal_uid else uid
 
-    def with_name(self, name: str) -> str:
+    def pool_pod_uid(self, name: str) -> str:
         """The uid of the pool pod that has it now; empty: none."""
         uid = self.ordinal_uid if name == ORDINAL else name
         return uid if uid in self.pool_pods else ""
 
-    def refuses(self) -> bool:
+    def refuses_next_deletion(self) -> bool:
         """A server that has deleted some of a collection."""
         if self.deletions_left is None:
             return False
@@ -164,43 +164,45 @@ class World:
             pod.deleted_at = self.now if pod.deleted_at is None else pod.deleted_at
             pod.deletion_seconds = grace_seconds
         if grace_seconds == 0:
-            self.end(uid)
+            self.end_real_pod(uid)
 
-    def end(self, uid: str) -> None:
+    def end_real_pod(self, uid: str) -> None:
         """Of a real pod that is being deleted: nothing of it runs any more."""
         pod = self.real_pods[uid]
         pod.running = False
         if not pod.finalizer:
             del self.real_pods[uid]
 
-    def take_finalizers_off(self) -> None:
+    def remove_finalizers(self) -> None:
         """In the owner."""
         for uid, pod in list(self.real_pods.items()):
             ended = pod.finalizer and pod.deleted_at is not None and not pod.running
             pod.finalizer = False
             if ended:
-                self.end(uid)
+                self.end_real_pod(uid)
 
-    def admit(self, uid: str) -> None:
+    def admit_real_pod(self, uid: str) -> None:
         """The kubelet: the node must have the label that the pod selects, as it sees the node."""
         pod = self.real_pods[uid]
         if not pod.running and not pod.failed and pod.deleted_at is None:
-            pod.running = self.node is not None and self.was((LENT,))
+            pod.running = self.node is not None and self.may_be_seen_in((LENT,))
             pod.failed, pod.news = not pod.running, True
 
-    def stop(self, uid: str) -> None:
+    def stop_deleted_real_pod(self, uid: str) -> None:
         """The kubelet ends a pod that is being deleted."""
         pod = self.real_pods[uid]
         if pod.deleted_at is not None and not (pod.stubborn and pod.running):
-            self.end(uid)
+            self.end_real_pod(uid)
 
     # ── Writes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def mark(self, at: WriteTarget, state: str, loan: Generation | None, cause: str) -> bool:
+    def mark_node(self, at: WriteTarget, state: str, loan: Generation | None, cause: str) -> bool:
         node = self.node
         if not self.owner_up or node is None or (node.uid, node.resource_version) != (at.uid, at.resource_version):
             return False
-        marked = replace(node, resource_version=self.made(), state=state, loan=loan, cause=cause, marked=state != OWNED)
+        marked = replace(
+            node, resource_version=self.next_id(), state=state, loan=loan, cause=cause, marked=state != OWNED
+        )
         self.put_node(marked)
         return True
 
@@ -209,11 +211,11 @@ class World:
         self.node = node
         self.states.append((self.now, node.state if node is not None else "gone"))
 
-    def put_virtual(self, virtual: VirtualNode | None) -> None:
+    def put_virtual_node(self, virtual: VirtualNode | None) -> None:
         self.writes += 1
         self.virtual = virtual
 
-    def holds(self, at: WriteTarget) -> bool:
+    def has_unchanged_virtual_node(self, at: WriteTarget) -> bool:
         found = self.virtual
         return (
             self.pool_up and found is not None and (found.uid, found.resource_version) == (at.uid, at.resource_version)
@@ -236,10 +238,10 @@ class Bridge:
         """The nodes as they were read, or answered to a write, last."""
         self.read_log = len(world.log)
 
-    def hear_log(self) -> None:
+    def read_log_to_end(self) -> None:
         self.read_log = len(self.world.log)
 
-    def turn(self, *, pods_alone: bool = False, busy: bool = False) -> Iterator[Written | None]:
+    def writes_of_turn(self, *, pods_alone: bool = False, busy: bool = False) -> Iterator[Written | None]:
         """Reads, decides, writes; stops before each call, and says which write it is about to make.
 
         pods_alone: the nodes are taken for what they were when this bridge knew of them last, however long ago. busy:
@@ -257,8 +259,10 @@ class Bridge:
             (node, virtual), pool_read, owner_read = known, True, True
         yield None
         pool_pods, pool_read = tuple(world.pool_pods.values()), pool_read and world.pool_up
-        listed = {pod.uid: ListedPod(NAMESPACE, pod.ended, world.named(pod.uid) == ORDINAL) for pod in pool_pods}
-        names = {pod.uid: world.named(pod.uid) for pod in pool_pods}
+        listed = {
+            pod.uid: ListedPod(NAMESPACE, pod.ended, world.pool_pod_name(pod.uid) == ORDINAL) for pod in pool_pods
+        }
+        names = {pod.uid: world.pool_pod_name(pod.uid) for pod in pool_pods}
         yield None
         found, owner_read = dict(world.real_pods), owner_read and world.owner_up
         occupied = world.owner_pods > 0
@@ -274,12 +278,12 @@ class Bridge:
             node if owner_read else None,
             virtual if pool_read else None,
             pool_pods if pool_read else (),
-            tuple(self._real(uid, pod) for uid, pod in found.items()) if owner_read else (),
+            tuple(self._observed_real_pod(uid, pod) for uid, pod in found.items()) if owner_read else (),
             occupied=occupied and owner_read,
             owner_read=owner_read,
             pool_read=pool_read,
         )
-        desired = self._desired(observation)
+        desired = self._desired_loan(observation)
         since = self.sights.first_read_at("n", observation.node, read_at) if owner_read else read_at
         step = next_step(observation, desired, since, IN_FLIGHT_SECONDS)
         quiet_at = since + IN_FLIGHT_SECONDS
@@ -292,12 +296,12 @@ class Bridge:
         refused, answered = False, (node, virtual)
         if step is not None and not isinstance(step, WaitUntil):
             yield step
-            refused = not self._carry_out(step)
-            answered = _answered(step, node, virtual, world)
+            refused = not self._carry_out_step(step)
+            answered = _nodes_after_write(step, node, virtual, world)
         todo = [one for one in pod_steps if one is not None]
         chosen = [one for one in map(urgent_part_of_step, todo) if one is not None] if busy else todo
         leaving = observation.node is not None and observation.node.state == RECALLED
-        yield from self._write_pods(chosen, listed if leaving else {}, names, leaving=leaving)
+        yield from self._write_pod_steps(chosen, listed if leaving else {}, names, leaving=leaving)
         if refused or not observation.owner_read or not observation.pool_read:
             return
         self.known = answered
@@ -306,41 +310,41 @@ class Bridge:
             step = next_step(observation, desired, since, IN_FLIGHT_SECONDS)
             if isinstance(step, Mark) and may_use_amended_reading(step, observation, read_at, quiet_at):
                 yield step
-                self._carry_out(step)
+                self._carry_out_step(step)
 
-    def _write_pods(
+    def _write_pod_steps(
         self, steps: Sequence[PodStep], listed: Mapping[str, ListedPod], names: Mapping[str, str], *, leaving: bool
     ) -> Iterator[Written]:
         """As pod_writer.py: first what goes together, of the owner and then of the pool, and all else one by one."""
         settled, by_step = set[PodStep](), [writes_of_step(step) for step in steps]
         real = [write for written in by_step for write in written if isinstance(write, DeleteReal)]
         for many in real_pod_collections(real, {one.uid: NAMESPACE for one in real}, SIZES, leaving=leaving):
-            yield from self._delete_real(many, settled)
+            yield from self._delete_real_collection(many, settled)
         ready = (written[-1] for written in by_step if settled.issuperset(written[:-1]))
         pool = [write for write in ready if isinstance(write, DeletePool | LetGo)]
         for many in pool_pod_collections(pool, listed, SIZES, leaving=leaving):
-            yield from self._delete_pool(many, listed, names, settled)
+            yield from self._delete_pool_collection(many, listed, names, settled)
         for written in by_step:
             for write in written:
                 if write not in settled:
                     yield write
-                    self._carry_out_pod(write)
+                    self._carry_out_pod_step(write)
 
-    def _delete_real(self, many: DeleteCollection, settled: set[PodStep]) -> Iterator[Written]:
+    def _delete_real_collection(self, many: DeleteCollection, settled: set[PodStep]) -> Iterator[Written]:
         """A list of real pods by their pool pods, then each by its name, which is made of the pool pod's uid."""
         world = self.world
         uids = {world.real_pods[one.uid].pool_uid for one in many.steps if one.uid in world.real_pods}  # type: ignore[union-attr]
         yield many
         for pool_uid in [pod.pool_uid for pod in world.real_pods.values() if pod.pool_uid in uids]:
             yield many
-            if not world.owner_up or world.refuses():
+            if not world.owner_up or world.refuses_next_deletion():
                 return
             for uid in [uid for uid, pod in world.real_pods.items() if pod.pool_uid == pool_uid]:
-                check_may_go(world, pool_uid)
-                self._carry_out_pod(DeleteReal(uid, many.grace_seconds))
+                check_real_pod_may_go(world, pool_uid)
+                self._carry_out_pod_step(DeleteReal(uid, many.grace_seconds))
         settled.update(many.steps)
 
-    def _delete_pool(
+    def _delete_pool_collection(
         self, many: DeleteCollection, listed: Mapping[str, ListedPod], names: Mapping[str, str], settled: set[PodStep]
     ) -> Iterator[Written]:
         """The list as of the version that was read, then each by its name, whoever bears that by then."""
@@ -348,15 +352,15 @@ class Bridge:
         to_go = {step.pool_uid for step in many.steps}  # type: ignore[union-attr]
         for name in [names[uid] for uid, pod in listed.items() if not pod.ended]:
             yield many
-            if not world.pool_up or world.refuses():
+            if not world.pool_up or world.refuses_next_deletion():
                 return
-            uid = world.with_name(name)
+            uid = world.pool_pod_uid(name)
             if uid:
                 assert uid in to_go, "a collection hits another pod"
-                self._carry_out_pod(DeletePool(uid, many.grace_seconds) if many.grace_seconds else LetGo(uid))
+                self._carry_out_pod_step(DeletePool(uid, many.grace_seconds) if many.grace_seconds else LetGo(uid))
         settled.update(many.steps)
 
-    def _real(self, uid: str, pod: Real) -> RealPod:
+    def _observed_real_pod(self, uid: str, pod: Real) -> RealPod:
         found = RealPod(uid, pod.pool_uid, ended=pod.failed, news=pod.news, grace_seconds=pod.grace_seconds)
         if pod.deleted_at is None:
             return found
@@ -365,7 +369,7 @@ class Bridge:
         left = ending.over_at - self.world.now
         return replace(found, deleting=True, overdue=left <= 0, seconds_left=max(0, math.floor(left)))
 
-    def _desired(self, observation: Observation) -> DesiredLoan:
+    def _desired_loan(self, observation: Observation) -> DesiredLoan:
         world = self.world
         self.sequence += 1
         about = (
@@ -385,32 +389,34 @@ class Bridge:
             log_away=not world.log_up,
         )
 
-    def _carry_out(self, step: Step) -> bool:
+    def _carry_out_step(self, step: Step) -> bool:
         """Whether it was not refused."""
         world = self.world
         match step:
             case Mark(at, state, loan, cause):
-                return world.mark(at, state, loan, cause)
+                return world.mark_node(at, state, loan, cause)
             case CreateVirtual(loan):
                 if world.pool_up and world.virtual is None:
-                    world.put_virtual(VirtualNode(f"virtual-{world.made()}", world.made(), loan, open=False))
-            case ShowVirtual(at) if world.holds(at):
+                    world.put_virtual_node(VirtualNode(f"virtual-{world.next_id()}", world.next_id(), loan, open=False))
+            case ShowVirtual(at) if world.has_unchanged_virtual_node(at):
                 assert world.virtual is not None
-                world.put_virtual(replace(world.virtual, resource_version=world.made(), open=True, current=True))
-            case CloseVirtual(at) if world.holds(at):
+                world.put_virtual_node(
+                    replace(world.virtual, resource_version=world.next_id(), open=True, current=True)
+                )
+            case CloseVirtual(at) if world.has_unchanged_virtual_node(at):
                 assert world.virtual is not None
-                world.put_virtual(replace(world.virtual, resource_version=world.made(), open=False))
-            case DeleteVirtual(at) if world.holds(at):
-                world.put_virtual(None)
+                world.put_virtual_node(replace(world.virtual, resource_version=world.next_id(), open=False))
+            case DeleteVirtual(at) if world.has_unchanged_virtual_node(at):
+                world.put_virtual_node(None)
             case SayLent(loan) | SayReturned(loan) if world.log_up:
                 world.writes += 1
                 world.log.append(("lent" if isinstance(step, SayLent) else "returned", loan))
-                self.hear_log()
+                self.read_log_to_end()
             case ShowVirtual() | CloseVirtual() | DeleteVirtual():
                 return False
         return True
 
-    def _carry_out_pod(self, step: PodStep) -> None:
+    def _carry_out_pod_step(self, step: PodStep) -> None:
         world = self.world
         match step:
             case CreateReal(uid) if world.owner_up:
@@ -418,7 +424,7 @@ class Bridge:
                 if all(pod.pool_uid != uid for pod in world.real_pods.values()):
                     world.writes += 1
                     own = world.own_grace_seconds[uid]
-                    world.real_pods[f"real-{world.made()}"] = Real(uid, own, own)
+                    world.real_pods[f"real-{world.next_id()}"] = Real(uid, own, own)
             case Mirror(uid) if world.pool_up:
                 real = next((pod for pod in world.real_pods.values() if pod.pool_uid == uid), None)
                 if uid in world.pool_pods and real is not None:
@@ -440,7 +446,7 @@ class Bridge:
                 world.delete_real_pod(uid, grace_seconds)
 
 
-def _answered(
+def _nodes_after_write(
     step: Step | None, node: OwnerNode | None, virtual: VirtualNode | None, world: World
 ) -> tuple[OwnerNode | None, VirtualNode | None]:
     """The nodes as they were read, but for the one that was just written."""
@@ -449,14 +455,14 @@ def _answered(
     return node, world.virtual if isinstance(step, ShowVirtual | CloseVirtual | DeleteVirtual) else virtual
 
 
-def check_may_go(world: World, pool_uid: str) -> None:
+def check_real_pod_may_go(world: World, pool_uid: str) -> None:
     """Of a real pod that a collection of its owner hits, however late."""
     pool, node = world.pool_pods.get(pool_uid), world.node
     if pool is not None and pool.created and not pool.deleting and not pool.ended:
         assert node is None or node.state != LENT, "a real pod is told to go that was to stay"
 
 
-def check(world: World) -> None:
+def check_invariants(world: World) -> None:
     """What must hold at every instant; after a person has taken the taint off, once it is put right.
 
     No bridge waited for that person: until the in-flight time is over, a kubelet may still see the label.

@@ -119,15 +119,15 @@ _PLACES: Final = (
 )
 
 
-def saying_nothing() -> Pod:
+def pod_without_security_context() -> Pod:
     pod = restricted_pod()
     del pod["spec"]["containers"][0]["securityContext"]
     return pod
 
 
-def reaching_pods() -> Iterator[tuple[str, Pod]]:
+def pods_reaching_for_host() -> Iterator[tuple[str, Pod]]:
     """What each says, and the pod: some say what no API server lets in."""
-    for base, make in (("restricted", restricted_pod), ("bare", saying_nothing)):
+    for base, make in (("restricted", restricted_pod), ("bare", pod_without_security_context)):
         for annotations in _ANNOTATIONS:
             pod = make()
             pod["metadata"]["annotations"] = dict(annotations)
@@ -138,17 +138,17 @@ def reaching_pods() -> Iterator[tuple[str, Pod]]:
             yield f"{base}: {json.dumps(said)}", pod
         for place, kind, more, ways in _PLACES:
             for said in ways:
-                yield f"{base} {place}: {json.dumps(said)}", _with_container(make(), kind, {**more, **said})
+                yield f"{base} {place}: {json.dumps(said)}", _add_container(make(), kind, {**more, **said})
         pod = make()
         for said in _CONTAINERS:
-            pod = _with_container(pod, "ephemeralContainers", said)
+            pod = _add_container(pod, "ephemeralContainers", said)
         yield f"{base}: {EPHEMERAL}", pod
-        unmasked = _with_container(make(), "containers", {"securityContext": {"procMount": "Unmasked"}})
+        unmasked = _add_container(make(), "containers", {"securityContext": {"procMount": "Unmasked"}})
         unmasked["spec"]["hostUsers"] = False
         yield f"{base}: procMount with users of its own", unmasked
 
 
-def _with_container(pod: Pod, kind: str, said: Said) -> Pod:
+def _add_container(pod: Pod, kind: str, said: Said) -> Pod:
     """Its one container is first, so that all containers of a pod are looked at."""
     container = pod["spec"]["containers"][0] | {"name": "other"}
     context = container.get("securityContext", {}) | said.get("securityContext", {})

@@ -22,11 +22,11 @@ FREE = {"cpu": 8000, "memory": 1 << 30, "pods": 110}
 REFUSED: dict[str, Any] = {"phase": "Failed", "reason": "OutOfcpu", "message": "no"}
 
 
-def sizes(counted: int, admitted: int) -> AdmittedSizes:
+def cpu_sizes(counted: int, admitted: int) -> AdmittedSizes:
     return AdmittedSizes({"cpu": counted, "pods": 1}, {"cpu": admitted, "pods": 1})
 
 
-def one(cpu: str, **status: Any) -> dict[str, Any]:
+def running_pod(cpu: str, **status: Any) -> dict[str, Any]:
     return {**pod("one", cpu=cpu, memory="64Mi"), "status": {"phase": "Running", **status}}
 
 
@@ -34,20 +34,22 @@ def one(cpu: str, **status: Any) -> dict[str, Any]:
     ("held", "refused", "cpu", "pods"),
     [
         pytest.param([], [], 8000, 110, id="nothing is there"),
-        pytest.param([sizes(2000, 2000)], [], 8000, 110, id="as it was scheduled"),
-        pytest.param([sizes(2000, 3000)], [], 7000, 110, id="a sidecar is added"),
-        pytest.param([sizes(7000, 1000)], [], 8000, 110, id="smaller there: no more than is there is ever shown"),
-        pytest.param([sizes(7000, 1000), sizes(1000, 2000)], [], 7000, 110, id="what one has less is no other's"),
+        pytest.param([cpu_sizes(2000, 2000)], [], 8000, 110, id="as it was scheduled"),
+        pytest.param([cpu_sizes(2000, 3000)], [], 7000, 110, id="a sidecar is added"),
+        pytest.param([cpu_sizes(7000, 1000)], [], 8000, 110, id="smaller there: no more than is there is ever shown"),
+        pytest.param(
+            [cpu_sizes(7000, 1000), cpu_sizes(1000, 2000)], [], 7000, 110, id="what one has less is no other's"
+        ),
         pytest.param(
             [AdmittedSizes({}, {"cpu": 3000, "pods": 1})], [], 5000, 109, id="its pool pod is gone, it is not"
         ),
-        pytest.param([sizes(2000, 9000)], [], 1000, 110, id="more than there is"),
-        pytest.param([sizes(2000, 20000)], [], 0, 110, id="far more than there is"),
-        pytest.param([], [sizes(2000, 3000)], 5999, 110, id="two of these fit"),
-        pytest.param([sizes(2000, 3000)] * 2, [sizes(2000, 3000)], 5999, 110, id="beside two no third does"),
-        pytest.param([], [sizes(0, 3000)], 8000, 110, id="what asks for none is bound whatever is shown"),
-        pytest.param([], [sizes(2000, 2000)], 8000, 110, id="refused for another reason"),
-        pytest.param([], [sizes(2000, 3000), sizes(1000, 4000)], 2999, 110, id="the one that grew most counts"),
+        pytest.param([cpu_sizes(2000, 9000)], [], 1000, 110, id="more than there is"),
+        pytest.param([cpu_sizes(2000, 20000)], [], 0, 110, id="far more than there is"),
+        pytest.param([], [cpu_sizes(2000, 3000)], 5999, 110, id="two of these fit"),
+        pytest.param([cpu_sizes(2000, 3000)] * 2, [cpu_sizes(2000, 3000)], 5999, 110, id="beside two no third does"),
+        pytest.param([], [cpu_sizes(0, 3000)], 8000, 110, id="what asks for none is bound whatever is shown"),
+        pytest.param([], [cpu_sizes(2000, 2000)], 8000, 110, id="refused for another reason"),
+        pytest.param([], [cpu_sizes(2000, 3000), cpu_sizes(1000, 4000)], 2999, 110, id="the one that grew most counts"),
     ],
 )
 def test_what_is_offered(held: list[AdmittedSizes], refused: list[AdmittedSizes], cpu: int, pods: int) -> None:
@@ -64,28 +66,34 @@ def test_as_many_of_a_refused_kind_are_bound_as_are_let_in(
     free: int, asked: int, more: int, others: list[tuple[int, int]]
 ) -> None:
     """However many the scheduler binds before the bridge looks again."""
-    there = [sizes(100 * counted, 100 * admitted) for counted, admitted in others]
+    there = [cpu_sizes(100 * counted, 100 * admitted) for counted, admitted in others]
     room = free - sum(max(pod.counted["cpu"], pod.admitted["cpu"]) for pod in there)
-    shown = allocatable_for_pool({"cpu": free}, there, [sizes(asked, asked + more)])["cpu"]
+    shown = allocatable_for_pool({"cpu": free}, there, [cpu_sizes(asked, asked + more)])["cpu"]
     bound = max(0, shown - sum(pod.counted["cpu"] for pod in there)) // asked
     assert bound == max(0, room) // (asked + more)
 
 
 def test_what_pods_hold_and_what_they_asked_for() -> None:
-    real, shown = one("3"), one("2")
+    real, shown = running_pod("3"), running_pod("2")
     assert sizes_held(real, shown).added_amounts() == {"cpu": 1000}
     assert sizes_held(real, None).added_amounts() == {"cpu": 3000, "memory": 64 << 20, "pods": 1}
-    assert sizes_held(one("3", phase="Failed"), shown) == AdmittedSizes({}, {})
-    assert sizes_held(real, one("2", phase="Failed")).added_amounts() == {"cpu": 3000, "memory": 64 << 20, "pods": 1}
-    assert sizes_asked(one("3", phase="Failed"), one("2", phase="Failed")).added_amounts() == {"cpu": 1000}
+    assert sizes_held(running_pod("3", phase="Failed"), shown) == AdmittedSizes({}, {})
+    assert sizes_held(real, running_pod("2", phase="Failed")).added_amounts() == {
+        "cpu": 3000,
+        "memory": 64 << 20,
+        "pods": 1,
+    }
+    assert sizes_asked(running_pod("3", phase="Failed"), running_pod("2", phase="Failed")).added_amounts() == {
+        "cpu": 1000
+    }
     assert (added_sizes_text(real, shown), added_sizes_text(real, real)) == ("cpu 1000m", "")
 
 
 def test_a_real_pod_that_is_resized_in_place_holds_what_it_was_promised_until_it_is_done() -> None:
     """Asked back to 2 cores, and its node has 5 of them for it still."""
     status = {"name": "main", "allocatedResources": {"cpu": "5"}, "resources": {"requests": {"cpu": "5"}}}
-    real = one("2", containerStatuses=[{**status, "name": one("2")["spec"]["containers"][0]["name"]}])
-    assert sizes_held(real, one("2")).added_amounts() == {"cpu": 3000}
+    real = running_pod("2", containerStatuses=[{**status, "name": running_pod("2")["spec"]["containers"][0]["name"]}])
+    assert sizes_held(real, running_pod("2")).added_amounts() == {"cpu": 3000}
 
 
 @pytest.mark.parametrize(
@@ -107,26 +115,26 @@ def test_which_pod_its_node_has_refused(status: dict[str, Any], refused: bool) -
 
 
 def test_a_refusal_counts_for_a_while_and_only_once_though_its_pod_stays() -> None:
-    refusals, grown = Refusals(300), sizes(2000, 3000)
+    refusals, grown = Refusals(300), cpu_sizes(2000, 3000)
     assert refusals.update_refusals("n0", {}, 0) == RefusedLately()
     assert refusals.update_refusals("n0", {"a": grown}, 10) == RefusedLately((grown,), 10, 310)
     assert refusals.update_refusals("n0", {}, 200) == RefusedLately((grown,), 10, 310)
-    assert refusals.update_refusals("n0", {"b": sizes(1, 1)}, 250) == RefusedLately((grown,), 250, 310)
-    assert refusals.update_refusals("n0", {"a": grown, "b": sizes(1, 1)}, 310) == RefusedLately((), 250, 550)
-    assert refusals.update_refusals("n0", {"a": grown, "b": sizes(1, 1)}, 600) == RefusedLately()
+    assert refusals.update_refusals("n0", {"b": cpu_sizes(1, 1)}, 250) == RefusedLately((grown,), 250, 310)
+    assert refusals.update_refusals("n0", {"a": grown, "b": cpu_sizes(1, 1)}, 310) == RefusedLately((), 250, 550)
+    assert refusals.update_refusals("n0", {"a": grown, "b": cpu_sizes(1, 1)}, 600) == RefusedLately()
     assert refusals.update_refusals("n0", {"a": grown}, 900) == RefusedLately()
     assert refusals.update_refusals("n1", {}, 300) == RefusedLately()
 
 
 def test_a_kind_that_one_node_refused_waits_on_others_for_a_pause_where_it_does_not_fit_either() -> None:
     refusals = Refusals(300)
-    refused = sizes_asked(one("3", **REFUSED), one("2"))
+    refused = sizes_asked(running_pod("3", **REFUSED), running_pod("2"))
     room = {"cpu": 2500, "memory": 1 << 30}
-    assert not refusals.would_refuse(one("2"), room, 10, 10)
+    assert not refusals.would_refuse(running_pod("2"), room, 10, 10)
     refusals.update_refusals("n0", {"a": refused}, 10)
-    assert refusals.would_refuse(one("2"), room, 19, 10)
-    assert not refusals.would_refuse(one("2"), {**room, "cpu": 3000}, 19, 10), "it fits"
-    assert not refusals.would_refuse(one("1"), room, 19, 10), "another kind"
-    assert not refusals.would_refuse(one("2"), room, 20, 10), "one may try"
+    assert refusals.would_refuse(running_pod("2"), room, 19, 10)
+    assert not refusals.would_refuse(running_pod("2"), {**room, "cpu": 3000}, 19, 10), "it fits"
+    assert not refusals.would_refuse(running_pod("1"), room, 19, 10), "another kind"
+    assert not refusals.would_refuse(running_pod("2"), room, 20, 10), "one may try"
     refusals.update_refusals("n1", {"b": refused}, 20)
-    assert refusals.would_refuse(one("2"), room, 29, 10)
+    assert refusals.would_refuse(running_pod("2"), room, 29, 10)

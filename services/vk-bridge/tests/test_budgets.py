@@ -26,7 +26,7 @@ ENCODE = {"matchLabels": {"app": "encode"}}
 ABSENT = {"key": "k", "operator": "DoesNotExist"}
 
 
-def budget(namespace: str, selector: object, allowed: int, name: str = "b") -> DisruptionBudget:
+def disruption_budget(namespace: str, selector: object, allowed: int, name: str = "b") -> DisruptionBudget:
     manifest = {
         "metadata": {"name": name, "namespace": namespace, "uid": f"{namespace}-{name}"},
         "spec": {"selector": selector} if selector != "absent" else {},
@@ -35,14 +35,14 @@ def budget(namespace: str, selector: object, allowed: int, name: str = "b") -> D
     return json.decode(json.encode(manifest), type=DisruptionBudget)
 
 
-def pod(namespace: str = "shop", **labels: str) -> dict[str, Any]:
+def pod_manifest(namespace: str = "shop", **labels: str) -> dict[str, Any]:
     return {"metadata": {"namespace": namespace, "name": "encode-1", "uid": "u", "labels": labels or {"app": "encode"}}}
 
 
-def budgets_of(found: dict[str, Any], budgets: Iterable[DisruptionBudget]) -> Amounts:
+def budgets_of_pod(found: dict[str, Any], budgets: Iterable[DisruptionBudget]) -> Amounts:
     kept = DisruptionBudgets()
     kept.replace_budgets(budgets)
-    return kept.of(found)
+    return kept.budgets_of_pod(found)
 
 
 class Work:
@@ -52,11 +52,11 @@ class Work:
         self._calls = calls
 
     @property
-    def read(self) -> int:
+    def selectors_read(self) -> int:
         return sum(call.code is read_selector.__code__ for call in self._calls)
 
     @property
-    def compared(self) -> int:
+    def selectors_compared(self) -> int:
         return sum(call.code is matches_labels.__code__ for call in self._calls)
 
 
@@ -70,22 +70,26 @@ def work(calls_of: Callable[..., AbstractContextManager[list[Any]]]) -> Iterator
     ("budgets", "allowed"),
     [
         pytest.param([], (), id="none"),
-        pytest.param([budget("shop", ENCODE, 2)], (2,), id="by label"),
-        pytest.param([budget("shop", {"matchLabels": {"app": "web"}}, 2)], (), id="another label"),
-        pytest.param([budget("other", {}, 2)], (), id="another namespace"),
-        pytest.param([budget("shop", {}, 5), budget("shop", ENCODE, 1, "c")], (5, 1), id="two"),
-        pytest.param([budget("shop", {}, 5)], (5,), id="an empty selector is about all"),
-        pytest.param([budget("shop", "absent", 5)], (), id="no selector is about none"),
-        pytest.param([budget("shop", {"matchLabels": 3}, 0)], (0,), id="one that cannot be read may be about any"),
+        pytest.param([disruption_budget("shop", ENCODE, 2)], (2,), id="by label"),
+        pytest.param([disruption_budget("shop", {"matchLabels": {"app": "web"}}, 2)], (), id="another label"),
+        pytest.param([disruption_budget("other", {}, 2)], (), id="another namespace"),
+        pytest.param([disruption_budget("shop", {}, 5), disruption_budget("shop", ENCODE, 1, "c")], (5, 1), id="two"),
+        pytest.param([disruption_budget("shop", {}, 5)], (5,), id="an empty selector is about all"),
+        pytest.param([disruption_budget("shop", "absent", 5)], (), id="no selector is about none"),
         pytest.param(
-            [budget("shop", {"matchExpressions": [{"key": "app", "operator": "Odd", "values": []}]}, 0)], (0,), id="odd"
+            [disruption_budget("shop", {"matchLabels": 3}, 0)], (0,), id="one that cannot be read may be about any"
         ),
-        pytest.param([budget("shop", {}, -3)], (0,), id="fewer than none"),
-        pytest.param([budget("shop", {}, 2**70)], (ALLOWED_MAX,), id="more than Kubernetes has"),
+        pytest.param(
+            [disruption_budget("shop", {"matchExpressions": [{"key": "app", "operator": "Odd", "values": []}]}, 0)],
+            (0,),
+            id="odd",
+        ),
+        pytest.param([disruption_budget("shop", {}, -3)], (0,), id="fewer than none"),
+        pytest.param([disruption_budget("shop", {}, 2**70)], (ALLOWED_MAX,), id="more than Kubernetes has"),
     ],
 )
 def test_the_budgets_of_a_pod_and_what_each_allows(budgets: list[DisruptionBudget], allowed: tuple[int, ...]) -> None:
-    found = budgets_of(pod(), budgets)
+    found = budgets_of_pod(pod_manifest(), budgets)
     assert tuple(most for _, most in found) == allowed
     assert [name for name, _ in found] == ["shop/b", "shop/c"][: len(allowed)]
 
@@ -102,79 +106,82 @@ def test_the_budgets_of_a_pod_and_what_each_allows(budgets: list[DisruptionBudge
     ],
 )
 def test_a_budget_that_says_too_much_may_be_about_any_pod_of_its_namespace(selector: dict[str, Any]) -> None:
-    budgets = [budget("shop", selector, 0, "long"), budget("shop", ENCODE, 4)]
-    assert budgets_of(pod(), budgets) == (("shop/b", 4), ("shop/long", 0))
-    assert budgets_of(pod("other"), budgets) == ()
+    budgets = [disruption_budget("shop", selector, 0, "long"), disruption_budget("shop", ENCODE, 4)]
+    assert budgets_of_pod(pod_manifest(), budgets) == (("shop/b", 4), ("shop/long", 0))
+    assert budgets_of_pod(pod_manifest("other"), budgets) == ()
 
 
 def test_what_a_namespace_says_in_all_is_bounded() -> None:
     """Else a hundred budgets, each within its bounds, are compared with each set of labels."""
     half = {"matchExpressions": [ABSENT] * (LABELS_MAX // 2 + 1)}
-    few = budget("shop", {"matchLabels": {"app": "web"}}, 4, "few")
-    budgets = [budget("shop", half, 1, "a"), budget("shop", half, 0, "b"), few]
-    assert budgets_of(pod(k="v"), budgets) == (("shop/b", 0),), "the second is beyond the bounds"
-    assert budgets_of(pod(app="web"), budgets) == (("shop/a", 1), ("shop/b", 0), ("shop/few", 4))
+    few = disruption_budget("shop", {"matchLabels": {"app": "web"}}, 4, "few")
+    budgets = [disruption_budget("shop", half, 1, "a"), disruption_budget("shop", half, 0, "b"), few]
+    assert budgets_of_pod(pod_manifest(k="v"), budgets) == (("shop/b", 0),), "the second is beyond the bounds"
+    assert budgets_of_pod(pod_manifest(app="web"), budgets) == (("shop/a", 1), ("shop/b", 0), ("shop/few", 4))
 
 
 def test_of_budgets_beyond_their_number_the_strictest_is_told() -> None:
-    many = [budget("shop", {"matchLabels": {"app": "web"}}, 1 + number, f"w{number:04}") for number in range(2_000)]
-    assert budgets_of(pod(), many) == ((f"shop/w{BUDGETS_MAX:04}", 1 + BUDGETS_MAX),)
-    assert budgets_of(pod("other"), many) == ()
+    many = [
+        disruption_budget("shop", {"matchLabels": {"app": "web"}}, 1 + number, f"w{number:04}")
+        for number in range(2_000)
+    ]
+    assert budgets_of_pod(pod_manifest(), many) == ((f"shop/w{BUDGETS_MAX:04}", 1 + BUDGETS_MAX),)
+    assert budgets_of_pod(pod_manifest("other"), many) == ()
 
 
 def test_which_is_the_strictest_follows_their_numbers() -> None:
     kept = DisruptionBudgets()
     odd = {"matchLabels": 3}
-    kept.replace_budgets([budget("shop", odd, 3, "a"), budget("shop", odd, 5, "b")])
-    assert kept.of(pod()) == (("shop/a", 3),)
-    kept.put_budget(budget("shop", odd, 1, "b"))
-    assert kept.of(pod()) == (("shop/b", 1),)
-    kept.drop_budget(budget("shop", odd, 1, "b"))
-    assert kept.of(pod()) == (("shop/a", 3),)
-    kept.drop_budget(budget("shop", odd, 1, "a"))
-    kept.drop_budget(budget("shop", odd, 1, "a"))
-    assert kept.of(pod()) == ()
+    kept.replace_budgets([disruption_budget("shop", odd, 3, "a"), disruption_budget("shop", odd, 5, "b")])
+    assert kept.budgets_of_pod(pod_manifest()) == (("shop/a", 3),)
+    kept.put_budget(disruption_budget("shop", odd, 1, "b"))
+    assert kept.budgets_of_pod(pod_manifest()) == (("shop/b", 1),)
+    kept.drop_budget(disruption_budget("shop", odd, 1, "b"))
+    assert kept.budgets_of_pod(pod_manifest()) == (("shop/a", 3),)
+    kept.drop_budget(disruption_budget("shop", odd, 1, "a"))
+    kept.drop_budget(disruption_budget("shop", odd, 1, "a"))
+    assert kept.budgets_of_pod(pod_manifest()) == ()
 
 
 def test_a_selector_is_read_once_however_many_pods_and_records_there_are(work: Work) -> None:
     """One budget of 20,000 expressions was read for each pod at each record: 30 s of everybody's loop for 30 pods."""
     kept = DisruptionBudgets()
-    kept.replace_budgets(budget("shop", ENCODE, 1, f"b{number}") for number in range(10))
+    kept.replace_budgets(disruption_budget("shop", ENCODE, 1, f"b{number}") for number in range(10))
     for record in range(50):
         for _ in range(30):
-            assert len(kept.of(pod())) == 10
-        kept.put_budget(budget("shop", ENCODE, 1 + record, "b3"))
-    assert (work.read, work.compared) == (10, 10)
-    kept.replace_budgets(budget("shop", ENCODE, 7, f"b{number}") for number in range(10))
-    assert len(kept.of(pod())) == 10
-    assert (work.read, work.compared) == (10, 20)
-    kept.put_budget(budget("shop", {}, 7, "b3"))
-    assert len(kept.of(pod())) == 10
-    assert (work.read, work.compared) == (11, 30)
+            assert len(kept.budgets_of_pod(pod_manifest())) == 10
+        kept.put_budget(disruption_budget("shop", ENCODE, 1 + record, "b3"))
+    assert (work.selectors_read, work.selectors_compared) == (10, 10)
+    kept.replace_budgets(disruption_budget("shop", ENCODE, 7, f"b{number}") for number in range(10))
+    assert len(kept.budgets_of_pod(pod_manifest())) == 10
+    assert (work.selectors_read, work.selectors_compared) == (10, 20)
+    kept.put_budget(disruption_budget("shop", {}, 7, "b3"))
+    assert len(kept.budgets_of_pod(pod_manifest())) == 10
+    assert (work.selectors_read, work.selectors_compared) == (11, 30)
 
 
 def test_what_is_beyond_the_bounds_is_not_read(work: Work) -> None:
     kept = DisruptionBudgets()
-    kept.replace_budgets(budget("shop", ENCODE, 1, f"b{number}") for number in range(5_000))
+    kept.replace_budgets(disruption_budget("shop", ENCODE, 1, f"b{number}") for number in range(5_000))
     for number in range(50):
-        kept.of(pod(app=f"a{number}"))
-    assert (work.read, work.compared) == (BUDGETS_MAX, BUDGETS_MAX * 50)
+        kept.budgets_of_pod(pod_manifest(app=f"a{number}"))
+    assert (work.selectors_read, work.selectors_compared) == (BUDGETS_MAX, BUDGETS_MAX * 50)
     long = {"matchExpressions": [ABSENT] * 20_000}
-    kept.replace_budgets(budget("shop", long, 1, f"b{number}") for number in range(5))
-    kept.of(pod())
-    assert work.read == BUDGETS_MAX
+    kept.replace_budgets(disruption_budget("shop", long, 1, f"b{number}") for number in range(5))
+    kept.budgets_of_pod(pod_manifest())
+    assert work.selectors_read == BUDGETS_MAX
 
 
 def test_sets_of_labels_that_are_remembered_are_bounded(work: Work) -> None:
     kept = DisruptionBudgets()
-    kept.replace_budgets([budget("shop", ENCODE, 1)])
+    kept.replace_budgets([disruption_budget("shop", ENCODE, 1)])
     for number in range(LABEL_SETS_KEPT_MAX * 2):
-        kept.of(pod(app=f"a{number}"))
+        kept.budgets_of_pod(pod_manifest(app=f"a{number}"))
     assert len(kept._about) <= LABEL_SETS_KEPT_MAX
-    long = pod(app="encode", other="v" * 100_000)
+    long = pod_manifest(app="encode", other="v" * 100_000)
     before = len(kept._about)
-    assert kept.of(long) == kept.of(long) == (("shop/b", 1),)
-    assert (len(kept._about), work.compared) == (before, LABEL_SETS_KEPT_MAX * 2 + 2)
+    assert kept.budgets_of_pod(long) == kept.budgets_of_pod(long) == (("shop/b", 1),)
+    assert (len(kept._about), work.selectors_compared) == (before, LABEL_SETS_KEPT_MAX * 2 + 2)
 
 
 KEYS = st.sampled_from(["app", "tier"])
@@ -201,7 +208,7 @@ def test_whatever_was_told_before_the_answer_is_that_of_what_there_is(
 ) -> None:
     kept, there = DisruptionBudgets(), dict[str, DisruptionBudget]()
     for what, name, selector, allowed in changes:
-        told = budget("shop", selector, allowed, name)
+        told = disruption_budget("shop", selector, allowed, name)
         if what == "put":
             there[name] = told
             kept.put_budget(told)
@@ -211,4 +218,4 @@ def test_whatever_was_told_before_the_answer_is_that_of_what_there_is(
         elif what == "list":
             there = {name: told}
             kept.replace_budgets([told])
-        assert kept.of(pod(**labels)) == budgets_of(pod(**labels), there.values())
+        assert kept.budgets_of_pod(pod_manifest(**labels)) == budgets_of_pod(pod_manifest(**labels), there.values())

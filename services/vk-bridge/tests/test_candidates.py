@@ -21,7 +21,13 @@ from spillway.model import (
 )
 from vk_bridge.core.log_state import LendingLogState
 from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode
-from vk_bridge.core.selection.candidates import CandidateNode, NodeVerdict, decide_in_slices, may_use_node, verdicts
+from vk_bridge.core.selection.candidates import (
+    CandidateNode,
+    NodeVerdict,
+    decide_verdicts_in_slices,
+    may_use_node,
+    verdict_by_node,
+)
 from vk_bridge.core.selection.desired_loans import DesiredLoans, KubeletAddress
 from vk_bridge.core.selection.owner_cache import OwnerCache, WatchedNode
 
@@ -34,13 +40,13 @@ NODE = CandidateNode(
 NEED = Shape("shop", (("cpu", 2000), ("pods", 1)))
 
 
-def why(node: CandidateNode, declared: LendingDeclared | None = DECLARED, *needs: Shape | None) -> str:
-    return verdicts([node], declared, needs)[node.name].why
+def reason_of_verdict(node: CandidateNode, declared: LendingDeclared | None = DECLARED, *needs: Shape | None) -> str:
+    return verdict_by_node([node], declared, needs)[node.name].why
 
 
 def test_an_idle_node_is_wanted() -> None:
-    assert why(NODE) == ""
-    assert verdicts([NODE], DECLARED, ())["n1"].rule == "idle"
+    assert reason_of_verdict(NODE) == ""
+    assert verdict_by_node([NODE], DECLARED, ())["n1"].rule == "idle"
 
 
 @pytest.mark.parametrize(
@@ -62,13 +68,13 @@ def test_an_idle_node_is_wanted() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_keeps_a_node_from_being_lent(node: CandidateNode, declared: LendingDeclared | None, says: str) -> None:
-    assert why(node, declared) == says
+    assert reason_of_verdict(node, declared) == says
 
 
 def test_a_node_that_is_being_lent_needs_no_idle_time_and_has_its_place_in_the_share() -> None:
     tight = replace(DECLARED, rules=(replace(RULE, share_percent=50),))
     checking = replace(NODE, name="n2", state=CHECKING, idle_seconds=0)
-    found = verdicts([NODE, checking], tight, ())
+    found = verdict_by_node([NODE, checking], tight, ())
     assert (found["n1"].why, found["n2"].why) == ("the share of 50 % is lent", "")
 
 
@@ -93,7 +99,7 @@ def test_what_was_thought_of_a_node_while_it_was_lent_says_nothing_of_it_once_it
     assert not list(filter(None, desired_loans.review_nodes(100)))
 
     def is_to_be_lent(register: OwnerNode) -> bool:
-        return desired_loans.of(
+        return desired_loans.desired_loan_of_node(
             "n1", Observation(0.0, register, None), Generation(4, 3), pool_joined=True, log_away=False
         ).lend
 
@@ -106,8 +112,8 @@ def test_what_was_thought_of_a_node_while_it_was_lent_says_nothing_of_it_once_it
 def test_a_dedicated_node_is_lent_at_once() -> None:
     rules = (LendingRule("batch", (Requirement("for", "In", ("batch",)),), SUPPLY_DEDICATED, 100, 0, 0, 0.0), RULE)
     declared = replace(DECLARED, rules=rules)
-    assert why(replace(NODE, labels={"for": "batch"}, idle_seconds=0), declared) == ""
-    assert why(replace(NODE, idle_seconds=0), declared) == "idle for 0 s of 600 s"
+    assert reason_of_verdict(replace(NODE, labels={"for": "batch"}, idle_seconds=0), declared) == ""
+    assert reason_of_verdict(replace(NODE, idle_seconds=0), declared) == "idle for 0 s of 600 s"
 
 
 @pytest.mark.parametrize(
@@ -131,7 +137,7 @@ def test_a_dedicated_node_is_lent_at_once() -> None:
 )
 def test_a_node_that_a_need_could_use_is_not_lent(need: Shape | None, could: bool) -> None:
     assert may_use_node(need, NODE) == could
-    assert why(NODE, DECLARED, need) == ("pods of its owner wait, and might use it" if could else "")
+    assert reason_of_verdict(NODE, DECLARED, need) == ("pods of its owner wait, and might use it" if could else "")
 
 
 def test_taints_of_its_owner_keep_needs_away_and_ours_do_not() -> None:
@@ -159,10 +165,10 @@ def test_shares_and_reserves_hold_in_whatever_order_nodes_come(
     nodes = [
         replace(NODE, name=f"n{number}", state=state, idle_seconds=idle) for number, (state, idle) in enumerate(seeds)
     ]
-    found = verdicts(nodes, declared, ())
+    found = verdict_by_node(nodes, declared, ())
     shuffled = list(nodes)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert verdicts(shuffled, declared, ()) == found
+    assert verdict_by_node(shuffled, declared, ()) == found
     away = sum(node.state != OWNED for node in nodes)
     new = [node for node in nodes if node.state == OWNED and found[node.name].is_wanted]
     idle = [node for node in nodes if node.state == OWNED and node.idle_seconds >= 600]
@@ -180,8 +186,10 @@ def test_who_decides_in_pieces_decides_the_same_and_no_piece_is_longer_than_it_i
     looked_at: list[str] = []
     found: dict[str, NodeVerdict] = {}
     pieces = []
-    for _ in decide_in_slices((looked_at.append(node.name) or node for node in nodes), DECLARED, (), piece, found):  # type: ignore[func-returns-value]
+    for _ in decide_verdicts_in_slices(
+        (looked_at.append(node.name) or node for node in nodes), DECLARED, (), piece, found
+    ):  # type: ignore[func-returns-value]
         pieces.append(len(looked_at) - sum(pieces))
-    assert found == verdicts(nodes, DECLARED, ())
+    assert found == verdict_by_node(nodes, DECLARED, ())
     assert all(length <= piece for length in pieces)
     assert len(looked_at) - sum(pieces) <= piece

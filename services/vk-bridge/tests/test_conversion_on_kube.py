@@ -13,7 +13,7 @@ from spillway.kubernetes.pod_security import ANY, BASELINE, PROFILE_TYPES, RESTR
 from spillway_local.pod_gate import DryRunResult, PodGate
 from vk_bridge.core.pod.conversion import ConvertedPod, PoolSide, convert_pod
 
-from .reaching_pods import EPHEMERAL, SECURITY_ANNOTATIONS, reaching_pods
+from .reaching_pods import EPHEMERAL, SECURITY_ANNOTATIONS, pods_reaching_for_host
 from .test_pod_conversion import AMOUNTS_THAT_NOBODY_COUNTS, POD, REFERRING, REFUSALS
 
 pytestmark = [
@@ -57,21 +57,21 @@ class Sent:
     tried: dict[str, DryRunResult]
 
 
-def pods_of_pools() -> Iterator[tuple[str, Pod]]:
+def named_pool_pods() -> Iterator[tuple[str, Pod]]:
     yield from (("the usual", POD), ("with references", REFERRING))
     yield from ((f"level: {case.name}", case.pod) for case in CASES)
     yield from ((f"refused: {name}", pod) for name, (pod, _) in REFUSALS.items())
     yield from ((f"amounts: {name}", pod) for name, pod in AMOUNTS_THAT_NOBODY_COUNTS.items())
-    yield from reaching_pods()
+    yield from pods_reaching_for_host()
 
 
 @pytest.fixture(scope="module")
 def sent(pod_gate: PodGate) -> Sent:
     """Pool pods are as their own API server keeps them, and as they were written where it lets them in nowhere."""
-    written = dict(pods_of_pools())
-    created = {name: {**pod, "spec": without(pod["spec"], *NOT_CREATED)} for name, pod in written.items()}
+    written = dict(named_pool_pods())
+    created = {name: {**pod, "spec": spec_without_fields(pod["spec"], *NOT_CREATED)} for name, pod in written.items()}
     kept = pod_gate.try_pods(created, ANY).let_in
-    stopped = {name for name, words in pod_gate.try_pods(created, BASELINE).refused.items() if checks_in(words)}
+    stopped = {name for name, words in pod_gate.try_pods(created, BASELINE).refused.items() if violated_checks(words)}
     real_pods = {}
     for name, pod in written.items():
         spec = {**pod["spec"], **kept.get(name, pod)["spec"]}
@@ -82,17 +82,17 @@ def sent(pod_gate: PodGate) -> Sent:
     return Sent(set(kept), stopped, real_pods, tried)
 
 
-def without(spec: Pod, *fields: str) -> Pod:
+def spec_without_fields(spec: Pod, *fields: str) -> Pod:
     return {field: value for field, value in spec.items() if field not in fields}
 
 
-def checks_in(words: str) -> set[str]:
+def violated_checks(words: str) -> set[str]:
     """The checks of Pod Security that an API server names, without which container and what it expects."""
     found = VIOLATES.search(words)
     return set(DETAILS.sub("", found[1]).split(", ")) if found else set()
 
 
-def says_it_is_restricted(spec: Pod) -> bool:
+def is_restricted_spec(spec: Pod) -> bool:
     """Each container, or its pod, says the four fields that restricted asks for, and none says that it is root."""
     of_pod = spec.get("securityContext") or {}
     inherited = {key: of_pod[key] for key in ("runAsNonRoot", "seccompProfile") if key in of_pod}
@@ -120,13 +120,13 @@ def test_a_pool_pod_that_baseline_would_stop_is_refused(sent: Sent) -> None:
 
 def test_restricted_would_stop_what_is_let_in_on_purpose_and_nothing_else(sent: Sent) -> None:
     stopped = sent.tried[ANY].let_in.keys() - sent.tried[RESTRICTED].let_in.keys()
-    named = [checks_in(sent.tried[RESTRICTED].refused[name]) for name in stopped]
+    named = [violated_checks(sent.tried[RESTRICTED].refused[name]) for name in stopped]
     assert all(named)
     assert set().union(*named) == NOT_RESTRICTED
 
 
 def test_who_says_what_restricted_asks_for_is_let_in_by_it(sent: Sent) -> None:
-    saying = {name for name in sent.tried[ANY].let_in if says_it_is_restricted(sent.real_pods[name]["spec"])}
+    saying = {name for name in sent.tried[ANY].let_in if is_restricted_spec(sent.real_pods[name]["spec"])}
     assert saying <= sent.tried[RESTRICTED].let_in.keys(), sent.tried[RESTRICTED].refused
     assert len(saying) > SAYING_MIN
 

@@ -20,49 +20,52 @@ from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo
 SIZES = CollectionBounds(least=3, most=5)
 
 
-def real(count: int, grace_seconds: int = 10, first: int = 0) -> list[DeleteReal]:
+def real_pod_deletions(count: int, grace_seconds: int = 10, first: int = 0) -> list[DeleteReal]:
     return [DeleteReal(f"r{number}", grace_seconds) for number in range(first, first + count)]
 
 
-def let_go(count: int) -> list[LetGo]:
+def let_go_steps(count: int) -> list[LetGo]:
     return [LetGo(f"p{number}") for number in range(count)]
 
 
-def places(count: int, namespace: str = "a") -> dict[str, ListedPod]:
+def listed_pods_by_uid(count: int, namespace: str = "a") -> dict[str, ListedPod]:
     return {f"p{number}": ListedPod(namespace) for number in range(count)}
 
 
 def test_real_pods_of_one_namespace_and_grace_go_together() -> None:
     namespaces = {f"r{number}": "a" if number < 4 else "b" for number in range(8)}
-    steps = [*real(3), *real(1, 5, first=3), *real(4, first=4)]
+    steps = [*real_pod_deletions(3), *real_pod_deletions(1, 5, first=3), *real_pod_deletions(4, first=4)]
     found = list(real_pod_collections(steps, namespaces, SIZES, leaving=True))
-    assert found == [DeleteCollection("a", 10, tuple(real(3))), DeleteCollection("b", 10, tuple(real(4, first=4)))]
+    assert found == [
+        DeleteCollection("a", 10, tuple(real_pod_deletions(3))),
+        DeleteCollection("b", 10, tuple(real_pod_deletions(4, first=4))),
+    ]
 
 
 def test_many_real_pods_go_with_some_requests_and_few_with_none() -> None:
     namespaces = {f"r{number}": "a" for number in range(12)}
-    found = list(real_pod_collections(real(12), namespaces, SIZES, leaving=True))
+    found = list(real_pod_collections(real_pod_deletions(12), namespaces, SIZES, leaving=True))
     assert [len(one.steps) for one in found] == [5, 5]
-    assert not list(real_pod_collections(real(2), namespaces, SIZES, leaving=True))
+    assert not list(real_pod_collections(real_pod_deletions(2), namespaces, SIZES, leaving=True))
 
 
 def test_by_force_and_on_a_node_that_is_not_recalled_each_real_pod_is_named() -> None:
     namespaces = {f"r{number}": "a" for number in range(5)}
-    assert not list(real_pod_collections(real(5, 0), namespaces, SIZES, leaving=True))
-    assert not list(real_pod_collections(real(5), namespaces, SIZES, leaving=False))
+    assert not list(real_pod_collections(real_pod_deletions(5, 0), namespaces, SIZES, leaving=True))
+    assert not list(real_pod_collections(real_pod_deletions(5), namespaces, SIZES, leaving=False))
 
 
 def test_pool_pods_go_together_where_all_of_the_namespace_go() -> None:
-    assert list(pool_pod_collections(let_go(4), places(4), SIZES, leaving=True)) == [
-        DeleteCollection("a", 0, tuple(let_go(4)))
+    assert list(pool_pod_collections(let_go_steps(4), listed_pods_by_uid(4), SIZES, leaving=True)) == [
+        DeleteCollection("a", 0, tuple(let_go_steps(4)))
     ]
 
 
-ONE_MORE = {**places(4), "stays": ListedPod("a")}
-ENDED = {**places(4), "stays": ListedPod("a", ended=True)}
-ELSEWHERE = {**places(4), "stays": ListedPod("b")}
-RECURS = {**places(4), "p0": ListedPod("a", recurs=True)}
-NOT_LISTED = places(3)
+ONE_MORE = {**listed_pods_by_uid(4), "stays": ListedPod("a")}
+ENDED = {**listed_pods_by_uid(4), "stays": ListedPod("a", ended=True)}
+ELSEWHERE = {**listed_pods_by_uid(4), "stays": ListedPod("b")}
+RECURS = {**listed_pods_by_uid(4), "p0": ListedPod("a", recurs=True)}
+NOT_LISTED = listed_pods_by_uid(3)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,7 @@ NOT_LISTED = places(3)
         (ELSEWHERE, True, True),
         (RECURS, True, False),
         (NOT_LISTED, True, True),
-        (places(4), False, False),
+        (listed_pods_by_uid(4), False, False),
     ],
     ids=[
         "one that stays",
@@ -88,15 +91,15 @@ def test_a_pool_pod_that_is_not_to_go_keeps_the_others_from_going_together(
     listed: dict[str, ListedPod], leaving: bool, together: bool
 ) -> None:
     """One that the list did not have is none of those that go together, and is deleted alone."""
-    found = list(pool_pod_collections(let_go(4), listed, SIZES, leaving=leaving))
+    found = list(pool_pod_collections(let_go_steps(4), listed, SIZES, leaving=leaving))
     assert bool(found) is together
     assert all(step.pool_uid in listed for one in found for step in one.steps)  # type: ignore[union-attr]
 
 
 def test_pool_pods_with_two_graces_are_deleted_one_by_one() -> None:
     steps = [DeletePool(f"p{number}", 10 if number else 5) for number in range(4)]
-    assert not list(pool_pod_collections(steps, places(4), SIZES, leaving=True))
-    assert not list(pool_pod_collections([*steps[1:], LetGo("p0")], places(4), SIZES, leaving=True))
+    assert not list(pool_pod_collections(steps, listed_pods_by_uid(4), SIZES, leaving=True))
+    assert not list(pool_pod_collections([*steps[1:], LetGo("p0")], listed_pods_by_uid(4), SIZES, leaving=True))
 
 
 POD: dict[str, Any] = {

@@ -37,7 +37,7 @@ WAY = [
 ]
 
 
-def said(history: LoanHistory, sequence: int = 1) -> NodeLent:
+def lent_record(history: LoanHistory, sequence: int = 1) -> NodeLent:
     found = history.lent_record_to_publish(TERMS, Generation(7, sequence), (("cpu", 3000),), (POD,), "")
     assert found is not None
     return found
@@ -71,7 +71,7 @@ def test_another_instance_goes_on_with_what_the_log_says() -> None:
     for at_ms, observation in WAY[:4]:
         first.note_observation("n1", observation, at_ms)
     second = LoanHistory()
-    second.recover_loan(said(first))
+    second.recover_loan(lent_record(first))
     for at_ms, observation in WAY[4:]:
         second.note_observation("n1", observation, at_ms + 1)
     found = second.returned_record_to_publish(TERMS, Generation(8, 1), LOAN, 501)
@@ -94,7 +94,7 @@ def test_what_cannot_be_read_ends_nothing() -> None:
     history = LoanHistory()
     history.note_observation("n1", WAY[2][1], 200)
     history.note_observation("n1", Observation(0, None, None, owner_read=False, pool_read=False), 300)
-    assert said(history).recalled_ms == 0
+    assert lent_record(history).recalled_ms == 0
 
 
 def test_a_loan_that_was_never_seen_is_told_with_its_end_alone() -> None:
@@ -108,20 +108,24 @@ def test_a_new_loan_knows_nothing_of_the_last_one() -> None:
     for at_ms, observation in WAY:
         history.note_observation("n1", observation, at_ms)
     history.note_observation("n1", Observation(0, replace(NODE, loan=Generation(7, 2)), OPEN), 900)
-    assert (said(history).loan, said(history).lent_ms, said(history).recalled_ms) == (Generation(7, 2), 900, 0)
-    history.forget("n1")
+    assert (lent_record(history).loan, lent_record(history).lent_ms, lent_record(history).recalled_ms) == (
+        Generation(7, 2),
+        900,
+        0,
+    )
+    history.forget_loan("n1")
     assert history.lent_record_to_publish(TERMS, Generation(7, 9), (), (), "") is None
 
 
 def test_what_the_log_says_already_is_not_said_again() -> None:
     history = LoanHistory()
     history.note_observation("n1", WAY[2][1], 200)
-    assert is_worth_publishing(None, said(history))
-    assert not is_worth_publishing(said(history, 1), said(history, 2))
+    assert is_worth_publishing(None, lent_record(history))
+    assert not is_worth_publishing(lent_record(history, 1), lent_record(history, 2))
     history.note_observation("n1", WAY[3][1], 300)
-    before = said(history)
-    assert not is_worth_publishing(before, said(history, 3))
-    assert is_worth_publishing(replace(before, pods=()), said(history, 3))
+    before = lent_record(history)
+    assert not is_worth_publishing(before, lent_record(history, 3))
+    assert is_worth_publishing(replace(before, pods=()), lent_record(history, 3))
 
 
 ANY = st.integers(INT64_MIN, INT64_MAX)

@@ -31,7 +31,7 @@ from spillway.clusters.api import (
     LogOptions,
     Manifest,
     Refused,
-    connect,
+    make_cluster_api,
 )
 from spillway.clusters.credentials import load_endpoint
 from spillway.events import ClusterJoined
@@ -56,7 +56,7 @@ RULE = LendingRule("all", (), "dedicated", 100, 0, 0, 0.0)
 FAST = ClusterApiSettings(max_log_streams=4)
 
 
-async def until(holds: Callable[[], Any], what: str = "it") -> None:
+async def wait_until(holds: Callable[[], Any], what: str = "it") -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not holds():
             await asyncio.sleep(0.02)
@@ -73,31 +73,31 @@ class Lending:
         self.namespace = f"shop-{uuid4().hex[:8]}"
         self.port_by_pool: dict[str, int] = {}
 
-    def credentials(self, pool: str) -> KubeletClientFiles:
+    def ensure_client_files(self, pool: str) -> KubeletClientFiles:
         files = KubeletClientFiles(kubelet_clients_folder(self.folder), pool)
         files.ensure_files()
         return files
 
-    async def add_sim(self, name: str, nodes: int = 0, **settings: Any) -> None:
+    async def add_simulated_cluster(self, name: str, nodes: int = 0, **settings: Any) -> None:
         chosen = SimSettings(start_delay_seconds=0.02, delete_delay_seconds=0.02, **settings)
         cluster = await self.stack.enter_async_context(SimCluster(name, chosen))
         cluster.add_nodes([NodeSpec("n", nodes, cpu_millis=8000)])
         self.sims[name] = cluster
 
     async def add_pool(self, name: str) -> None:
-        files = self.credentials(name)
-        await self.add_sim(name, kubelet_client=(str(files.certificate), str(files.key)))
-        self.pools[name] = self.sim_api(name)
+        files = self.ensure_client_files(name)
+        await self.add_simulated_cluster(name, kubelet_client=(str(files.certificate), str(files.key)))
+        self.pools[name] = self.simulated_cluster_api(name)
 
-    def sim_api(self, name: str) -> ClusterApi:
+    def simulated_cluster_api(self, name: str) -> ClusterApi:
         return ClusterApi(SimTransport(self.sims[name]), name, FAST)
 
-    def connect(self, joined: ClusterJoined) -> ClusterApi:
+    def connect_cluster(self, joined: ClusterJoined) -> ClusterApi:
         if joined.cluster in self.sims:
-            return self.sim_api(joined.cluster)
-        return connect(partial(load_endpoint, self.folder, joined.credential), joined.cluster, FAST)
+            return self.simulated_cluster_api(joined.cluster)
+        return make_cluster_api(partial(load_endpoint, self.folder, joined.credential), joined.cluster, FAST)
 
-    async def start(self, pool_by_owner: dict[str, str], **changes: Any) -> VkBridgeSettings:
+    async def start_bridge(self, pool_by_owner: dict[str, str], **changes: Any) -> VkBridgeSettings:
         bus = LocalBus(LocalBroker(), "f1", "planner")
         for name in {*pool_by_owner, *pool_by_owner.values()}:
             await bus.publish(ClusterJoined(name, name, f"https://{name}", "own", "", "", (), ()))
@@ -121,19 +121,19 @@ class Lending:
             **changes,
         )
         own_bus = LocalBus(bus.broker, "f1", "b1")
-        bridge = Bridge(own_bus, self.connect, settings, "b1", lambda: time.time_ns() // 1_000_000)
+        bridge = Bridge(own_bus, self.connect_cluster, settings, "b1", lambda: time.time_ns() // 1_000_000)
         await self.stack.enter_async_context(KubeletApi(settings, bridge.lent_pods))
         stopping = asyncio.Event()
         task = asyncio.create_task(bridge.run(stopping))
 
-        async def stop() -> None:
+        async def stop_bridge() -> None:
             stopping.set()
             await task
 
-        self.stack.push_async_callback(stop)
+        self.stack.push_async_callback(stop_bridge)
         return settings
 
-    async def run(self, pool: str, owner: str, name: str = "encode", *containers: str) -> Manifest:
+    async def run_pool_pod(self, pool: str, owner: str, name: str = "encode", *containers: str) -> Manifest:
         """A pod that is bound to the owner's virtual node; its real pod, once it runs."""
         api, virtual = self.pools[pool], virtual_node_name(owner, "n0")
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -152,7 +152,7 @@ class Lending:
         metadata = {"name": name, "namespace": self.namespace}
         made = await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
-        def running() -> list[Manifest]:
+        def running_real_pods() -> list[Manifest]:
             pods = [
                 one
                 for one in self.sims[owner].objects("pods")
@@ -160,23 +160,25 @@ class Lending:
             ]
             return [one for one in pods if one["status"].get("phase") == "Running"]
 
-        await until(running)
-        return running()[0]
+        await wait_until(running_real_pods)
+        return running_real_pods()[0]
 
-    def write(self, owner: str, real_pod: Manifest, text: str, container: str = "") -> None:
+    def write_container_log(self, owner: str, real_pod: Manifest, text: str, container: str = "") -> None:
         metadata = real_pod["metadata"]
         self.sims[owner].write_log(metadata["namespace"], metadata["name"], text, container)
 
-    async def log(self, pool: str, name: str = "encode", **options: Any) -> str:
+    async def read_pod_log(self, pool: str, name: str = "encode", **options: Any) -> str:
         async with asyncio.timeout(PATIENCE_SECONDS):
-            async with aclosing(self.pools[pool].logs(self.namespace, name, LogOptions(**options))) as chunks:
+            async with aclosing(
+                self.pools[pool].container_log_chunks(self.namespace, name, LogOptions(**options))
+            ) as chunks:
                 return b"".join([chunk async for chunk in chunks]).decode()
 
-    async def ask(self, pool: str, path: str, files: KubeletClientFiles | None = None) -> tuple[int, str]:
+    async def ask_kubelet_api(self, pool: str, path: str, files: KubeletClientFiles | None = None) -> tuple[int, str]:
         """The kubelet API itself, as that pool's API server or with another certificate."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        shown = files or self.credentials(pool)
+        shown = files or self.ensure_client_files(pool)
         context.load_cert_chain(shown.certificate, shown.key)
         async with aiohttp.ClientSession() as session:
             url = URL(f"https://127.0.0.1:{self.port_by_pool[pool]}{path}", encoded=True)
@@ -188,7 +190,7 @@ class Lending:
 async def lending(tmp_path: Path) -> AsyncIterator[Lending]:
     lending = Lending(tmp_path)
     for owner in ("own-1", "own-2"):
-        await lending.add_sim(owner, 1)
+        await lending.add_simulated_cluster(owner, 1)
     yield lending
     await lending.stack.aclose()
 
@@ -208,8 +210,8 @@ async def pool(kubeconfig: Path | None, tmp_path: Path) -> AsyncIterator[tuple[L
         await lending.add_pool(name)
     else:
         lending, name = Lending(kubeconfig.parent), kubeconfig.stem
-        lending.pools[name] = connect(partial(load_endpoint, kubeconfig.parent, name), name, FAST)
-    await lending.add_sim("own-1", 1)
+        lending.pools[name] = make_cluster_api(partial(load_endpoint, kubeconfig.parent, name), name, FAST)
+    await lending.add_simulated_cluster("own-1", 1)
     yield lending, name
     api = lending.pools[name]
     for one in await api.list(PODS, lending.namespace):
@@ -224,34 +226,34 @@ async def pool(kubeconfig: Path | None, tmp_path: Path) -> AsyncIterator[tuple[L
 async def test_a_pools_api_server_gives_what_the_real_pod_writes(pool: tuple[Lending, str]) -> None:
     """With choice of container, tail, time stamps, a bound of bytes; and what there is not has a reason."""
     lending, name = pool
-    await lending.start({"own-1": name})
-    real = await lending.run(name, "own-1", "encode", "main", "helper")
-    lending.write("own-1", real, "one\ntwo", "main")
-    lending.write("own-1", real, "other", "helper")
-    assert (await lending.log(name, container="main")).splitlines()[-2:] == ["one", "two"]
-    assert await lending.log(name, container="main", tail_lines=1) == "two\n"
-    assert await lending.log(name, container="helper", tail_lines=1) == "other\n"
-    assert await lending.log(name, container="main", tail_lines=1, limit_bytes=2) == "tw"
-    stamp, line = (await lending.log(name, container="main", tail_lines=1, timestamps=True)).split()
+    await lending.start_bridge({"own-1": name})
+    real = await lending.run_pool_pod(name, "own-1", "encode", "main", "helper")
+    lending.write_container_log("own-1", real, "one\ntwo", "main")
+    lending.write_container_log("own-1", real, "other", "helper")
+    assert (await lending.read_pod_log(name, container="main")).splitlines()[-2:] == ["one", "two"]
+    assert await lending.read_pod_log(name, container="main", tail_lines=1) == "two\n"
+    assert await lending.read_pod_log(name, container="helper", tail_lines=1) == "other\n"
+    assert await lending.read_pod_log(name, container="main", tail_lines=1, limit_bytes=2) == "tw"
+    stamp, line = (await lending.read_pod_log(name, container="main", tail_lines=1, timestamps=True)).split()
     assert (stamp[-1], line) == ("Z", "two")
     with pytest.raises(Refused, match="previous terminated container"):
-        await lending.log(name, container="main", previous=True)
+        await lending.read_pod_log(name, container="main", previous=True)
 
 
 async def test_a_log_that_is_followed_comes_as_it_is_written(pool: tuple[Lending, str]) -> None:
     lending, name = pool
-    await lending.start({"own-1": name})
-    real = await lending.run(name, "own-1")
+    await lending.start_bridge({"own-1": name})
+    real = await lending.run_pool_pod(name, "own-1")
     seen = ""
     options = LogOptions(follow=True, tail_lines=1)
     async with (
         asyncio.timeout(PATIENCE_SECONDS),
-        aclosing(lending.pools[name].logs(lending.namespace, "encode", options)) as chunks,
+        aclosing(lending.pools[name].container_log_chunks(lending.namespace, "encode", options)) as chunks,
     ):
         async for chunk in chunks:
             seen += chunk.decode()
             if seen.endswith("started\n"):
-                lending.write("own-1", real, "later")
+                lending.write_container_log("own-1", real, "later")
             if "later" in seen:
                 break
     assert seen.endswith("started\nlater\n")
@@ -260,20 +262,20 @@ async def test_a_log_that_is_followed_comes_as_it_is_written(pool: tuple[Lending
 async def test_of_two_pods_alike_in_two_pools_each_pool_gets_its_own(lending: Lending) -> None:
     for name in ("pool-1", "pool-2"):
         await lending.add_pool(name)
-    await lending.start({"own-1": "pool-1", "own-2": "pool-2"})
+    await lending.start_bridge({"own-1": "pool-1", "own-2": "pool-2"})
     for number in ("1", "2"):
-        real = await lending.run(f"pool-{number}", f"own-{number}")
-        lending.write(f"own-{number}", real, f"of pool {number}")
+        real = await lending.run_pool_pod(f"pool-{number}", f"own-{number}")
+        lending.write_container_log(f"own-{number}", real, f"of pool {number}")
     for number in ("1", "2"):
-        assert await lending.log(f"pool-{number}", tail_lines=1) == f"of pool {number}\n"
+        assert await lending.read_pod_log(f"pool-{number}", tail_lines=1) == f"of pool {number}\n"
     with pytest.raises(aiohttp.ClientError):
-        await lending.ask("pool-1", "/healthz", lending.credentials("pool-2"))
+        await lending.ask_kubelet_api("pool-1", "/healthz", lending.ensure_client_files("pool-2"))
 
 
 async def test_who_is_not_the_pools_api_server_is_refused(lending: Lending) -> None:
     await lending.add_pool("pool-1")
-    await lending.start({"own-1": "pool-1"}, kubelet_client_names=("somebody-else",))
-    status, text = await lending.ask("pool-1", "/healthz")
+    await lending.start_bridge({"own-1": "pool-1"}, kubelet_client_names=("somebody-else",))
+    status, text = await lending.ask_kubelet_api("pool-1", "/healthz")
     assert (status, text) == (
         403,
         "the certificate's common name is kube-apiserver-kubelet-client: expected somebody-else",
@@ -281,7 +283,7 @@ async def test_who_is_not_the_pools_api_server_is_refused(lending: Lending) -> N
     stranger = KubeletClientFiles(lending.folder / "strangers", "pool-1")
     stranger.ensure_files()
     with pytest.raises(aiohttp.ClientError):
-        await lending.ask("pool-1", "/healthz", stranger)
+        await lending.ask_kubelet_api("pool-1", "/healthz", stranger)
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientError):
             await session.get(f"https://127.0.0.1:{lending.port_by_pool['pool-1']}/healthz", ssl=False)
@@ -290,18 +292,18 @@ async def test_who_is_not_the_pools_api_server_is_refused(lending: Lending) -> N
 async def test_a_crowd_at_a_kubelet_port_keeps_no_api_server_out(lending: Lending) -> None:
     """Silent connections and half handshakes, more than may be there, while a log is followed and others ask."""
     await lending.add_pool("pool-1")
-    await lending.start({"own-1": "pool-1"}, kubelet_strangers_max=4, kubelet_stranger_seconds=600.0)
-    real = await lending.run("pool-1", "own-1")
+    await lending.start_bridge({"own-1": "pool-1"}, kubelet_strangers_max=4, kubelet_stranger_seconds=600.0)
+    real = await lending.run_pool_pod("pool-1", "own-1")
     options = LogOptions(follow=True, tail_lines=1)
-    async with aclosing(lending.pools["pool-1"].logs(lending.namespace, "encode", options)) as chunks:
+    async with aclosing(lending.pools["pool-1"].container_log_chunks(lending.namespace, "encode", options)) as chunks:
         assert (await anext(chunks)).endswith(b"started\n")
         crowd = []
         for half in (b"", b"\x16\x03\x01\x02\x00\x01\x00") * 10:
             crowd.append(await asyncio.open_connection("127.0.0.1", lending.port_by_pool["pool-1"]))
             crowd[-1][1].write(half)
         for _ in range(3):
-            assert await lending.ask("pool-1", "/healthz") == (200, "ok")
-        lending.write("own-1", real, "later")
+            assert await lending.ask_kubelet_api("pool-1", "/healthz") == (200, "ok")
+        lending.write_container_log("own-1", real, "later")
         async with asyncio.timeout(PATIENCE_SECONDS):
             assert (await anext(chunks)).endswith(b"later\n")
             with contextlib.suppress(ConnectionError):
@@ -312,10 +314,10 @@ async def test_a_crowd_at_a_kubelet_port_keeps_no_api_server_out(lending: Lendin
 
 async def test_what_is_not_there_and_what_is_not_served_has_a_reason(lending: Lending) -> None:
     await lending.add_pool("pool-1")
-    await lending.start({"own-1": "pool-1"}, kubelet_requests_max=1)
-    real = await lending.run("pool-1", "own-1")
+    await lending.start_bridge({"own-1": "pool-1"}, kubelet_requests_max=1)
+    real = await lending.run_pool_pod("pool-1", "own-1")
     lending.sims["own-1"].inject_sidecar(SidecarSpec())
-    await lending.run("pool-1", "own-1", "shadowed")
+    await lending.run_pool_pod("pool-1", "own-1", "shadowed")
     logs = f"/containerLogs/{lending.namespace}"
     rows = {
         "/healthz": (200, "ok"),
@@ -337,31 +339,33 @@ async def test_what_is_not_there_and_what_is_not_served_has_a_reason(lending: Le
         "/runningpods/": (501, f"runningpods is {NO_LISTS}"),
         "/elsewhere": (404, "/elsewhere is nothing that is served for lent nodes"),
     }
-    assert {path: await lending.ask("pool-1", path) for path in rows} == rows
-    async with aclosing(lending.pools["pool-1"].logs(lending.namespace, "encode", LogOptions(follow=True))) as chunks:
+    assert {path: await lending.ask_kubelet_api("pool-1", path) for path in rows} == rows
+    async with aclosing(
+        lending.pools["pool-1"].container_log_chunks(lending.namespace, "encode", LogOptions(follow=True))
+    ) as chunks:
         await anext(chunks)
-        assert await lending.ask("pool-1", "/healthz") == (429, "1 requests are being answered already")
-    await until_asked(lending, "/healthz", (200, "ok"))
+        assert await lending.ask_kubelet_api("pool-1", "/healthz") == (429, "1 requests are being answered already")
+    await wait_for_answer(lending, "/healthz", (200, "ok"))
     metadata = real["metadata"]
-    await lending.sim_api("own-1").delete(
+    await lending.simulated_cluster_api("own-1").delete(
         PODS, metadata["namespace"], metadata["name"], uid=metadata["uid"], grace_seconds=0
     )
-    status, text = await lending.ask("pool-1", f"{logs}/encode/main")
+    status, text = await lending.ask_kubelet_api("pool-1", f"{logs}/encode/main")
     assert (status, text.rpartition(" has ")[2]) == (404, "no real pod on the node for which own-1.n0 stands")
 
 
 async def test_an_owners_container_is_not_read_by_the_name_of_an_ephemeral_one(lending: Lending) -> None:
     await lending.add_pool("pool-1")
-    await lending.start({"own-1": "pool-1"})
+    await lending.start_bridge({"own-1": "pool-1"})
     lending.sims["own-1"].inject_sidecar(SidecarSpec())
-    lending.write("own-1", await lending.run("pool-1", "own-1"), "the owner's", "sidecar")
+    lending.write_container_log("own-1", await lending.run_pool_pod("pool-1", "own-1"), "the owner's", "sidecar")
     pool = lending.sims["pool-1"]
     found = pool.get_object("pods", "encode", lending.namespace)
     assert found is not None
     # As `kubectl debug -c sidecar` does it: the simulation does not serve ephemeralcontainers.
     spec = {**found["spec"], "ephemeralContainers": [{"name": "sidecar", "image": "none"}]}
     pool.machine.world.store.put_object("pods", {**found, "spec": spec})
-    answer = await lending.ask("pool-1", f"/containerLogs/{lending.namespace}/encode/sidecar")
+    answer = await lending.ask_kubelet_api("pool-1", f"/containerLogs/{lending.namespace}/encode/sidecar")
     assert answer == (404, f"pod {lending.namespace}/encode has no container sidecar")
 
 
@@ -376,7 +380,7 @@ async def test_a_kubelet_api_without_its_files_does_not_start(tmp_path: Path) ->
         await KubeletApi(settings, list).__aenter__()
 
 
-async def until_asked(lending: Lending, path: str, expected: tuple[int, str]) -> None:
+async def wait_for_answer(lending: Lending, path: str, expected: tuple[int, str]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while await lending.ask("pool-1", path) != expected:
+        while await lending.ask_kubelet_api("pool-1", path) != expected:
             await asyncio.sleep(0.02)

@@ -11,7 +11,7 @@ from spillway.events_lending import CAUSE_ASKED, CAUSE_NEED
 from spillway.lending_marks import LENT, RECALLED
 from vk_bridge.core.node.loan import OWNED, OwnerNode
 
-from .lending_world import GRACE_SECONDS, IN_FLIGHT_SECONDS, Bridge, Real, World, check
+from .lending_world import GRACE_SECONDS, IN_FLIGHT_SECONDS, Bridge, Real, World, check_invariants
 
 BRIDGES = st.integers(0, 1)
 SETTLING_ROUNDS = 60
@@ -40,37 +40,37 @@ class LentNode(RuleBasedStateMachine):
             self.bridges.append(Bridge(self.world, self.epoch))
             self.turns.append(None)
         if pods >= 0:
-            self.works(0, 7, IN_FLIGHT_SECONDS / 2)
+            self.run_turns_with_kubelet(0, 7, IN_FLIGHT_SECONDS / 2)
             for _ in range(pods):
                 self.pool_pod_comes(LONG_GRACE_SECONDS if slow else GRACE_SECONDS)
-            self.works(0, 3, 0.0)
+            self.run_turns_with_kubelet(0, 3, 0.0)
         if slow:
             for real in self.world.real_pods.values():
                 real.stubborn = True
             for uid in list(self.world.pool_pods):
                 self.world.delete_pool_pod(uid)
-            self.works(0, 2, 0.0)
+            self.run_turns_with_kubelet(0, 2, 0.0)
 
     # ── Bridges ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     @rule(index=BRIDGES, calls=st.integers(1, 9), pods_alone=st.booleans(), busy=st.booleans())
-    def go_on(self, index: int, calls: int, pods_alone: bool, busy: bool) -> None:
+    def continue_turn(self, index: int, calls: int, pods_alone: bool, busy: bool) -> None:
         for _ in range(calls):
             if self.turns[index] is None:
-                self.turns[index] = self.bridges[index].turn(pods_alone=pods_alone, busy=busy)
+                self.turns[index] = self.bridges[index].writes_of_turn(pods_alone=pods_alone, busy=busy)
             if next(self.turns[index], self) is self:
                 self.turns[index] = None
-            check(self.world)
+            check_invariants(self.world)
 
     @rule(index=BRIDGES, pods_alone=st.booleans(), busy=st.booleans())
-    def whole_turn(self, index: int, pods_alone: bool = False, busy: bool = False) -> None:
+    def run_whole_turn(self, index: int, pods_alone: bool = False, busy: bool = False) -> None:
         """The other one is frozen meanwhile, wherever it stands."""
         if self.turns[index] is not None:
             for _ in self.turns[index]:
-                check(self.world)
+                check_invariants(self.world)
         self.turns[index] = None
-        for _ in self.bridges[index].turn(pods_alone=pods_alone, busy=busy):
-            check(self.world)
+        for _ in self.bridges[index].writes_of_turn(pods_alone=pods_alone, busy=busy):
+            check_invariants(self.world)
 
     @rule(
         index=BRIDGES,
@@ -78,22 +78,22 @@ class LentNode(RuleBasedStateMachine):
         pace_seconds=st.sampled_from([0.0, 0.3, IN_FLIGHT_SECONDS / 2]),
         pods_alone=st.booleans(),
     )
-    def works(self, index: int, turns: int, pace_seconds: float, pods_alone: bool = False) -> None:
+    def run_turns_with_kubelet(self, index: int, turns: int, pace_seconds: float, pods_alone: bool = False) -> None:
         """For long enough to end what it is at, and to begin something else."""
         for _ in range(turns):
-            self.whole_turn(index, pods_alone)
-            self.bridges[index].hear_log()
-            self.kubelet_works()
+            self.run_whole_turn(index, pods_alone)
+            self.bridges[index].read_log_to_end()
+            self.kubelet_handles_all_pods()
             self.world.now += pace_seconds
 
     @rule(index=BRIDGES)
-    def crash(self, index: int) -> None:
+    def crash_bridge(self, index: int) -> None:
         self.epoch += 1
         self.bridges[index], self.turns[index] = Bridge(self.world, self.epoch), None
 
     @rule(index=BRIDGES)
-    def hear_log(self, index: int) -> None:
-        self.bridges[index].hear_log()
+    def read_log_to_end(self, index: int) -> None:
+        self.bridges[index].read_log_to_end()
 
     # ── The world ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -118,7 +118,7 @@ class LentNode(RuleBasedStateMachine):
     def pool_pod_comes(
         self, grace_seconds: int = GRACE_SECONDS, finalizer: bool = False, ordinal: bool = False
     ) -> None:
-        uid = f"pool-{self.world.made()}"
+        uid = f"pool-{self.world.next_id()}"
         self.world.bind_pool_pod(uid, grace_seconds, finalizer=finalizer, ordinal=ordinal)
 
     @precondition(lambda self: self.world.ordinal_uid in self.world.pool_pods)
@@ -143,11 +143,11 @@ class LentNode(RuleBasedStateMachine):
 
     @precondition(lambda self: self.world.real_pods)
     @rule(data=st.data(), stubborn=st.booleans())
-    def kubelet_acts(self, data: st.DataObject, stubborn: bool) -> None:
+    def kubelet_handles_one_pod(self, data: st.DataObject, stubborn: bool) -> None:
         uid = data.draw(st.sampled_from(sorted(self.world.real_pods)))
         self.world.real_pods[uid].stubborn |= stubborn
-        self.world.admit(uid)
-        self.world.stop(uid)
+        self.world.admit_real_pod(uid)
+        self.world.stop_deleted_real_pod(uid)
 
     @precondition(lambda self: self.world.real_pods)
     @rule(data=st.data())
@@ -156,75 +156,77 @@ class LentNode(RuleBasedStateMachine):
 
     @rule()
     def finalizers_are_taken_off(self) -> None:
-        self.world.take_finalizers_off()
+        self.world.remove_finalizers()
 
     @rule()
-    def kubelet_works(self) -> None:
+    def kubelet_handles_all_pods(self) -> None:
         for uid in list(self.world.real_pods):
-            self.world.admit(uid)
-            self.world.stop(uid)
-            check(self.world)
+            self.world.admit_real_pod(uid)
+            self.world.stop_deleted_real_pod(uid)
+            check_invariants(self.world)
 
     @rule(lend=st.booleans(), frozen=st.sampled_from([False, False, True]))
-    def people_want(self, lend: bool, frozen: bool) -> None:
+    def people_set_lending_and_freeze(self, lend: bool, frozen: bool) -> None:
         self.world.lend, self.world.frozen = lend, frozen
 
     @rule(cause=st.sampled_from([CAUSE_NEED, CAUSE_ASKED]))
-    def recalled(self, cause: str) -> None:
+    def last_loan_is_recalled(self, cause: str) -> None:
         """Of whatever loan the log told of last, which may be over."""
         if self.world.log:
             self.world.recall = self.world.log[-1][1], cause
 
     @rule(down=st.sampled_from(["", "", "", "owner", "pool", "log"]))
-    def reachable(self, down: str) -> None:
+    def reachability_changes(self, down: str) -> None:
         self.world.owner_up, self.world.pool_up, self.world.log_up = (down != name for name in ("owner", "pool", "log"))
 
     @precondition(lambda self: self.world.node is not None)
     @rule()
-    def heartbeat(self) -> None:
+    def nodes_are_written_by_others(self) -> None:
         """Somebody else writes the nodes: what was read before is old."""
         world = self.world
         assert world.node is not None
-        world.node = replace(world.node, resource_version=world.made())
+        world.node = replace(world.node, resource_version=world.next_id())
         if world.virtual is not None:
-            world.virtual = replace(world.virtual, resource_version=world.made(), current=False)
+            world.virtual = replace(world.virtual, resource_version=world.next_id(), current=False)
 
     @invariant()
-    def promises_hold(self) -> None:
-        check(self.world)
+    def invariants_hold(self) -> None:
+        check_invariants(self.world)
 
     # ── After the faults ────────────────────────────────────────────────────────────────────────────────────────
 
     def teardown(self) -> None:
         world = self.world
         world.owner_up = world.pool_up = world.log_up = True
-        world.take_finalizers_off()
+        world.remove_finalizers()
         for turn in self.turns:
             for _ in turn or ():  # A frozen one finishes what it had begun, on what it knew then.
-                check(world)
+                check_invariants(world)
         quiet = 0
         for _ in range(SETTLING_ROUNDS):
             before = world.writes
             for bridge in self.bridges:
-                bridge.hear_log()
-                for _ in bridge.turn():
-                    check(world)
+                bridge.read_log_to_end()
+                for _ in bridge.writes_of_turn():
+                    check_invariants(world)
                 world.now += IN_FLIGHT_SECONDS
-            self.kubelet_works()
+            self.kubelet_handles_all_pods()
             quiet = quiet + 1 if world.writes == before else 0
             if quiet == 3:
                 break
         assert quiet == 3, f"not stable after {SETTLING_ROUNDS} rounds: {world}"
-        settled(world)
+        check_settled_world(world)
 
 
-def settled(world: World) -> None:
+def check_settled_world(world: World) -> None:
     """Nothing is forgotten on either side, and the node is where it is wanted."""
     state = world.node.state if world.node is not None else OWNED
     real_of = {pod.pool_uid: pod for pod in world.real_pods.values()}
     assert len(real_of) == len(world.real_pods)
     held = state == RECALLED and world.frozen
-    unforced = {uid for uid, real in real_of.items() if real.stubborn and (held or (state == LENT and _is_slow(real)))}
+    unforced = {
+        uid for uid, real in real_of.items() if real.stubborn and (held or (state == LENT and _has_long_grace(real)))
+    }
     for uid, real in real_of.items():
         if uid in unforced:
             continue  # A freeze that holds a recall forces none; and on a lent node each has its own grace.
@@ -247,7 +249,7 @@ def settled(world: World) -> None:
         assert state in ((OWNED, LENT) if not recall and not world.owner_pods else (OWNED,)) or world.frozen
 
 
-def _is_slow(real: Real) -> bool:
+def _has_long_grace(real: Real) -> bool:
     return real.deletion_seconds == LONG_GRACE_SECONDS
 
 
@@ -256,21 +258,21 @@ class LentNodeAmongPeople(LentNode):
 
     @precondition(lambda self: self.world.node is not None)
     @rule()
-    def takes_the_taint_off(self) -> None:
+    def taint_is_taken_off(self) -> None:
         node = self.world.node
         assert node is not None
         if node.state != OWNED:
             self.world.tampered_at = self.world.now
-            self.world.put_node(replace(node, resource_version=self.world.made(), state=OWNED))
+            self.world.put_node(replace(node, resource_version=self.world.next_id(), state=OWNED))
 
     @precondition(lambda self: self.world.virtual is not None)
     @rule()
-    def deletes_the_virtual_node(self) -> None:
-        self.world.put_virtual(None)
+    def virtual_node_is_deleted(self) -> None:
+        self.world.put_virtual_node(None)
 
     @precondition(lambda self: self.world.real_pods)
     @rule(data=st.data())
-    def deletes_a_real_pod(self, data: st.DataObject) -> None:
+    def real_pod_is_deleted(self, data: st.DataObject) -> None:
         uid = data.draw(st.sampled_from(sorted(self.world.real_pods)))
         self.world.delete_real_pod(uid, self.world.real_pods[uid].grace_seconds)
 
@@ -281,7 +283,7 @@ class LentNodeAmongPeople(LentNode):
             world.owner_pods, world.tampered_at = 0, world.now
             world.put_node(None)
         else:
-            world.put_node(OwnerNode(f"node-{world.made()}", world.made(), OWNED, None))
+            world.put_node(OwnerNode(f"node-{world.next_id()}", world.next_id(), OWNED, None))
 
 
 FEW = settings(stateful_step_count=25, suppress_health_check=list(HealthCheck))

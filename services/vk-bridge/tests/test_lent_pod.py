@@ -8,7 +8,7 @@ import pytest
 from spillway.dead_letters import outgoing_record
 from spillway.events_lending import NodeLent
 from spillway.model import Generation
-from vk_bridge.core.pod.lent_pod import lent_pod, parse_unix_ms, pods_within_record_limit
+from vk_bridge.core.pod.lent_pod import make_lent_pod, parse_unix_ms, pods_within_record_limit
 
 POD: dict[str, Any] = {
     "metadata": {
@@ -34,19 +34,19 @@ POD: dict[str, Any] = {
 
 
 def test_a_pod_is_told_with_its_controller_and_since_when_it_runs() -> None:
-    told = lent_pod(POD, (("cpu", 2000),), (("shop/b", 3),))
+    told = make_lent_pod(POD, (("cpu", 2000),), (("shop/b", 3),))
     assert (told.group, told.priority, told.deletion_cost) == ("ReplicaSet/shop/encode", 1000, -7)
     assert (told.started_ms, told.budgets) == (parse_unix_ms("2026-11-22T06:00:01Z"), (("shop/b", 3),))
 
 
 def test_a_pod_of_nobody_that_has_not_started() -> None:
-    told = lent_pod({"metadata": {"namespace": "shop", "name": "a", "uid": "u"}}, (), ())
+    told = make_lent_pod({"metadata": {"namespace": "shop", "name": "a", "uid": "u"}}, (), ())
     assert (told.group, told.priority, told.deletion_cost, told.started_ms) == ("", 0, 0, 0)
 
 
 def test_a_record_holds_what_fits_of_the_pods_whatever_their_people_made_of_them() -> None:
     """Nobody bounds the kind of a controller, nor the budgets that a pod is under, nor how many pods name a node."""
-    few = [lent_pod(POD | {"metadata": POD["metadata"] | {"uid": f"u{number}"}}, (), ()) for number in range(3)]
+    few = [make_lent_pod(POD | {"metadata": POD["metadata"] | {"uid": f"u{number}"}}, (), ()) for number in range(3)]
     huge = [replace(few[0], uid=f"huge-{number}", group="K" * 1_200_000 + "/shop/a") for number in range(2)]
     budgets = tuple((f"shop/{number}", 0) for number in range(20_000))
     under_many = [replace(few[0], uid=f"many-{number}", budgets=budgets) for number in range(9)]
@@ -62,16 +62,16 @@ def test_a_record_holds_what_fits_of_the_pods_whatever_their_people_made_of_them
 @pytest.mark.parametrize("priority", [None, 2**31, -(2**31) - 1, 10**30, 1.5, "high", [], {}])
 def test_a_priority_that_is_none_counts_as_none(priority: object) -> None:
     """It is a field of a pod that nobody has read: a number that 64 bits do not hold fits into no record."""
-    assert lent_pod({**POD, "spec": {"priority": priority}}, (), ()).priority == 0
+    assert make_lent_pod({**POD, "spec": {"priority": priority}}, (), ()).priority == 0
 
 
 @pytest.mark.parametrize("time", ["0001-01-01T00:00:00", "9999-12-31T23:59:59-12:00", "1969-01-01T00:00:00Z", "now"])
 def test_any_time_at_which_a_pod_began_can_be_written(time: str) -> None:
     status = {"containerStatuses": [{"state": {"running": {"startedAt": time}}}]}
-    assert 0 <= lent_pod({**POD, "status": status}, (), ()).started_ms < 2**63
+    assert 0 <= make_lent_pod({**POD, "status": status}, (), ()).started_ms < 2**63
 
 
 @pytest.mark.parametrize("cost", ["", "much", "99999999999", "9" * 5000, "٣" * 20])
 def test_a_deletion_cost_that_is_none_counts_as_none(cost: str) -> None:
     metadata = {**POD["metadata"], "annotations": {"controller.kubernetes.io/pod-deletion-cost": cost}}
-    assert lent_pod({**POD, "metadata": metadata}, (), ()).deletion_cost == 0
+    assert make_lent_pod({**POD, "metadata": metadata}, (), ()).deletion_cost == 0

@@ -20,7 +20,7 @@ from vk_bridge.core.selection.owner_cache import seen_pod
 LABELS = {"spillway.io/pool": "pool-id", "spillway.io/pool-uid": "u"}
 
 
-def pod(
+def pod_manifest(
     namespace: str = "shop", labels: dict[str, str] | None = None, owner: str = "", phase: str = "Running", **more: Any
 ) -> dict[str, Any]:
     owners = [{"kind": owner, "name": "o", "uid": "o", "controller": True}] if owner else []
@@ -35,13 +35,13 @@ def pod(
 @pytest.mark.parametrize(
     ("found", "pool", "daemon", "counts"),
     [
-        pytest.param(pod(owner="ReplicaSet"), "", False, True, id="an owner's own"),
-        pytest.param(pod(owner="DaemonSet"), "", True, False, id="a daemon"),
-        pytest.param(pod(owner="Node"), "", True, False, id="a static pod"),
-        pytest.param(pod(phase="Succeeded"), "", False, False, id="one that has ended"),
-        pytest.param(pod("spillway-lent-shop", LABELS), "pool-id", False, False, id="the pool's"),
-        pytest.param(pod("shop", LABELS), "", False, True, id="labels alone do not make it the pool's"),
-        pytest.param(pod("spillway-lent-shop"), "", False, True, id="nor does the namespace"),
+        pytest.param(pod_manifest(owner="ReplicaSet"), "", False, True, id="an owner's own"),
+        pytest.param(pod_manifest(owner="DaemonSet"), "", True, False, id="a daemon"),
+        pytest.param(pod_manifest(owner="Node"), "", True, False, id="a static pod"),
+        pytest.param(pod_manifest(phase="Succeeded"), "", False, False, id="one that has ended"),
+        pytest.param(pod_manifest("spillway-lent-shop", LABELS), "pool-id", False, False, id="the pool's"),
+        pytest.param(pod_manifest("shop", LABELS), "", False, True, id="labels alone do not make it the pool's"),
+        pytest.param(pod_manifest("spillway-lent-shop"), "", False, True, id="nor does the namespace"),
     ],
 )
 def test_whose_a_pod_is(found: dict[str, Any], pool: str, daemon: bool, counts: bool) -> None:
@@ -49,7 +49,7 @@ def test_whose_a_pod_is(found: dict[str, Any], pool: str, daemon: bool, counts: 
     assert seen_pod(found) == SeenPod("r", 12, "n1", found["status"]["phase"] == "Running", daemon or bool(pool))
 
 
-REAL_POD = pod("spillway-lent-shop", LABELS)
+REAL_POD = pod_manifest("spillway-lent-shop", LABELS)
 POOL_POD = {"metadata": {"uid": "u"}, "spec": {"nodeName": "own-1.n1"}}
 
 
@@ -60,14 +60,14 @@ POOL_POD = {"metadata": {"uid": "u"}, "spec": {"nodeName": "own-1.n1"}}
         pytest.param(REAL_POD, "other-pool", "n1", False, id="another pool's"),
         pytest.param(REAL_POD, "pool-id", "n2", False, id="on another node"),
         pytest.param(
-            pod("spillway-lent-shop", LABELS | {"spillway.io/pool-uid": "v"}),
+            pod_manifest("spillway-lent-shop", LABELS | {"spillway.io/pool-uid": "v"}),
             "pool-id",
             "n1",
             False,
             id="of another pod",
         ),
-        pytest.param(pod("shop", LABELS), "pool-id", "n1", False, id="an owner's own with our labels"),
-        pytest.param(pod("spillway-lent-shop"), "", "n1", False, id="an owner's own in our namespace"),
+        pytest.param(pod_manifest("shop", LABELS), "pool-id", "n1", False, id="an owner's own with our labels"),
+        pytest.param(pod_manifest("spillway-lent-shop"), "", "n1", False, id="an owner's own in our namespace"),
     ],
 )
 def test_only_its_own_real_pod_is_read_for_a_pool_pod(
@@ -77,16 +77,16 @@ def test_only_its_own_real_pod_is_read_for_a_pool_pod(
 
 
 def test_a_version_that_is_no_number_is_older_than_all_others() -> None:
-    assert seen_pod(pod(resourceVersion="x")).version == -1
-    assert seen_pod(pod(resourceVersion="1" * 5_000)).version == -1
+    assert seen_pod(pod_manifest(resourceVersion="x")).version == -1
+    assert seen_pod(pod_manifest(resourceVersion="1" * 5_000)).version == -1
 
 
 def test_a_pool_pod_has_its_own_grace_until_somebody_deletes_it_with_another() -> None:
-    found = pod()
+    found = pod_manifest()
     assert read_pool_pod(found) == PoolPod("r", grace_seconds=30)
     found["spec"]["terminationGracePeriodSeconds"] = 7
     assert read_pool_pod(found).grace_seconds == 7
-    deleted = pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=3)
+    deleted = pod_manifest(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=3)
     assert read_pool_pod(deleted) == PoolPod("r", deleting=True, grace_seconds=3)
     deleted["metadata"] |= {"deletionGracePeriodSeconds": 0, "finalizers": ["example.com/hold"]}
     assert read_pool_pod(deleted) == PoolPod("r", deleting=True, grace_seconds=0, held=True)
@@ -97,15 +97,15 @@ def test_a_pool_pod_has_its_own_grace_until_somebody_deletes_it_with_another() -
 )
 def test_a_grace_that_no_api_server_gives_is_no_time_at_all(value: object, seconds: int) -> None:
     """A pool whose API server says so would keep its pods on a node that its owner wants back."""
-    found = pod()
+    found = pod_manifest()
     found["spec"]["terminationGracePeriodSeconds"] = value
     assert read_pool_pod(found).grace_seconds == seconds
     assert read_real_pod(found, overdue=False, news=False).grace_seconds == seconds
-    deleted = pod(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=value)
+    deleted = pod_manifest(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=value)
     assert read_pool_pod(deleted).grace_seconds == seconds
     assert deletion_of_pod(deleted, None, 100.0) == PodDeletion(seconds, 100.0 + seconds)
 
 
 def test_a_real_pod_names_its_pool_pod() -> None:
-    found = pod("spillway-lent-shop", LABELS, phase="Failed", deletionTimestamp="2026-01-01T00:00:00Z")
+    found = pod_manifest("spillway-lent-shop", LABELS, phase="Failed", deletionTimestamp="2026-01-01T00:00:00Z")
     assert read_real_pod(found, overdue=True, news=False) == RealPod("r", "u", deleting=True, ended=True, overdue=True)

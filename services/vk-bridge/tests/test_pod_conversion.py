@@ -14,9 +14,9 @@ from vk_bridge.core.pod.conversion import (
     PoolSide,
     convert_pod,
     copy_name,
-    copy_of,
     copy_place,
     copy_places_in_annotations,
+    make_copy,
 )
 from vk_bridge.core.pod.update import mutable_fields_text
 from vk_bridge.settings import VkBridgeSettings
@@ -92,30 +92,30 @@ POD: dict[str, Any] = {
 }
 
 
-def pod(**spec: Any) -> dict[str, Any]:
+def pool_pod_with_spec(**spec: Any) -> dict[str, Any]:
     made = deepcopy(POD)
     made["spec"].update(spec)
     return made
 
 
-def with_container(**fields: Any) -> dict[str, Any]:
+def pool_pod_with_container(**fields: Any) -> dict[str, Any]:
     made = deepcopy(POD)
     made["spec"]["containers"][0].update(fields)
     return made
 
 
-def with_volume(**volume: Any) -> dict[str, Any]:
-    return pod(volumes=[{"name": "v", **volume}])
+def pool_pod_with_volume(**volume: Any) -> dict[str, Any]:
+    return pool_pod_with_spec(volumes=[{"name": "v", **volume}])
 
 
-def converted(manifest: dict[str, Any], side: PoolSide = SIDE) -> ConvertedPod:
+def convert_lendable_pod(manifest: dict[str, Any], side: PoolSide = SIDE) -> ConvertedPod:
     found = convert_pod(manifest, "n1", side)
     assert isinstance(found, ConvertedPod), found
     return found
 
 
-def variable_from(**source: Any) -> dict[str, Any]:
-    return with_container(env=[{"name": "V", "valueFrom": source}])
+def pool_pod_with_variable(**source: Any) -> dict[str, Any]:
+    return pool_pod_with_container(env=[{"name": "V", "valueFrom": source}])
 
 
 OBEYED = (
@@ -135,21 +135,23 @@ OBEYED = (
 def test_what_an_owners_machinery_may_obey_does_not_reach_it(kind: str) -> None:
     manifest, users = deepcopy(POD), {"note": "x", "app.kubernetes.io/name": "encode"}
     manifest["metadata"][kind] = {**users, **dict.fromkeys(OBEYED, "from-the-pool")}
-    made = converted(manifest).pod["metadata"][kind]
+    made = convert_lendable_pod(manifest).pod["metadata"][kind]
     assert users.items() <= made.items()
     assert "from-the-pool" not in made.values()
     named = replace(SIDE, carried=("karpenter.sh/",))
-    made = converted(manifest, named).pod["metadata"][kind]
+    made = convert_lendable_pod(manifest, named).pod["metadata"][kind]
     assert (made["karpenter.sh/do-not-disrupt"], made["note"]) == ("from-the-pool", "x")
     assert "app.kubernetes.io/name" not in made
 
 
 def test_a_container_is_told_of_a_label_and_an_annotation_that_stay_in_the_pool() -> None:
     paths = ("metadata.labels['a.b/c']", "metadata.annotations['a.b/c']", "metadata.annotations['a.b/none']")
-    manifest = with_container(env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}} for path in paths])
+    manifest = pool_pod_with_container(
+        env=[{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}} for path in paths]
+    )
     manifest["metadata"]["labels"]["a.b/c"] = "label"
     manifest["metadata"]["annotations"]["a.b/c"] = "annotation"
-    made = converted(manifest).pod
+    made = convert_lendable_pod(manifest).pod
     found = [one["valueFrom"]["fieldRef"]["fieldPath"] for one in made["spec"]["containers"][0]["env"]]
     keys = [path.removeprefix("metadata.annotations['").removesuffix("']") for path in found]
     assert [made["metadata"]["annotations"][key] for key in keys] == ["label", "annotation", ""]
@@ -160,7 +162,7 @@ def test_a_container_is_told_of_a_label_and_an_annotation_that_stay_in_the_pool(
 def test_annotations_that_would_be_too_large_with_what_is_told_of_them_are_refused(size: int, fits: bool) -> None:
     """An API server takes 256 KiB of each object's."""
     reference = {"fieldRef": {"fieldPath": "metadata.annotations"}}
-    manifest = pod(volumes=[{"name": "v", "downwardAPI": {"items": [{"path": "a", **reference}]}}])
+    manifest = pool_pod_with_spec(volumes=[{"name": "v", "downwardAPI": {"items": [{"path": "a", **reference}]}}])
     manifest["metadata"]["annotations"]["note"] = "é" * (size // 2)
     found = convert_pod(manifest, "n1", SIDE)
     assert isinstance(found, ConvertedPod) is fits
@@ -171,7 +173,7 @@ def test_annotations_that_would_be_too_large_with_what_is_told_of_them_are_refus
 
 
 def test_what_a_real_pod_is() -> None:
-    made = converted(POD).pod
+    made = convert_lendable_pod(POD).pod
     metadata = made["metadata"]
     assert metadata["namespace"] == "spillway-lent-shop"
     assert metadata["name"].startswith("encode-1-")
@@ -226,15 +228,15 @@ def test_a_host_is_called_as_a_kubelet_of_the_pool_would_call_it(
     name: str, asked: dict[str, Any], expected: str | None
 ) -> None:
     """Not as the real pod, whose name bears a hash; but a name with a dot is none that a pod may ask for."""
-    manifest = pod(**asked)
+    manifest = pool_pod_with_spec(**asked)
     manifest["metadata"]["name"] = name
-    assert converted(manifest).pod["spec"].get("hostname") == expected
+    assert convert_lendable_pod(manifest).pod["spec"].get("hostname") == expected
 
 
 def test_a_toleration_of_every_effect_is_one_of_no_execute_too() -> None:
     """The owner's kubelet lets in no pod that does not tolerate its node's taint, as the pool's scheduler does."""
     tolerations = [{"key": "gpu", "operator": "Exists"}, {"operator": "Exists"}, {"key": "a", "effect": "NoSchedule"}]
-    made = converted(pod(tolerations=tolerations)).pod["spec"]["tolerations"]
+    made = convert_lendable_pod(pool_pod_with_spec(tolerations=tolerations)).pod["spec"]["tolerations"]
     assert made[1:] == [
         {"key": "gpu", "operator": "Exists", "effect": "NoExecute"},
         {"operator": "Exists", "effect": "NoExecute"},
@@ -243,20 +245,20 @@ def test_a_toleration_of_every_effect_is_one_of_no_execute_too() -> None:
 
 def test_a_pull_secret_without_a_name_is_passed_over() -> None:
     """An API server lets it in, and a kubelet does not look."""
-    made = converted(pod(imagePullSecrets=[{}, {"name": "a"}, {"name": ""}]))
+    made = convert_lendable_pod(pool_pod_with_spec(imagePullSecrets=[{}, {"name": "a"}, {"name": ""}]))
     assert [one.name for one in made.references] == ["a"]
     assert len(made.pod["spec"]["imagePullSecrets"]) == 1
 
 
 AMOUNTS_THAT_NOBODY_COUNTS = {
-    "more than 64 bits in thousandths": with_container(resources={"requests": {"cpu": "10P"}}),
-    "more than 64 bits": with_container(resources={"requests": {"example.com/a": "1e30"}}),
-    "more than 64 bits together": pod(
+    "more than 64 bits in thousandths": pool_pod_with_container(resources={"requests": {"cpu": "10P"}}),
+    "more than 64 bits": pool_pod_with_container(resources={"requests": {"example.com/a": "1e30"}}),
+    "more than 64 bits together": pool_pod_with_spec(
         initContainers=[
             {"name": name, "restartPolicy": "Always", "resources": {"requests": {"memory": "5Ei"}}} for name in "ab"
         ]
     ),
-    "no amount": with_container(resources={"requests": {"cpu": "much"}}),
+    "no amount": pool_pod_with_container(resources={"requests": {"cpu": "much"}}),
 }
 
 
@@ -271,140 +273,169 @@ def test_what_asks_for_more_than_can_be_counted_is_refused(found: dict[str, Any]
 def test_what_refers_to_very_much_is_refused() -> None:
     """Its node may be wanted back while each is asked for."""
     sources = [{"configMapRef": {"name": f"c{number}", "optional": True}} for number in range(101)]
-    assert isinstance(convert_pod(with_container(envFrom=sources[:100]), "n1", SIDE), ConvertedPod)
-    made = convert_pod(with_container(envFrom=sources), "n1", SIDE)
+    assert isinstance(convert_pod(pool_pod_with_container(envFrom=sources[:100]), "n1", SIDE), ConvertedPod)
+    made = convert_pod(pool_pod_with_container(envFrom=sources), "n1", SIDE)
     assert made == ConversionRefused(("101 ConfigMaps and Secrets: at most 100 are copied",))
 
 
 def test_it_is_the_same_each_time_and_another_in_another_pool() -> None:
     """A second create meets the first; two pools with equal namespaces and names do not meet."""
-    assert converted(POD) == converted(deepcopy(POD))
-    other = converted(POD, PoolSide("other-pool", "own-1.n1", "10.0.0.9")).pod
-    assert other["metadata"]["name"] != converted(POD).pod["metadata"]["name"]
+    assert convert_lendable_pod(POD) == convert_lendable_pod(deepcopy(POD))
+    other = convert_lendable_pod(POD, PoolSide("other-pool", "own-1.n1", "10.0.0.9")).pod
+    assert other["metadata"]["name"] != convert_lendable_pod(POD).pod["metadata"]["name"]
     again = deepcopy(POD)
     again["metadata"]["uid"] = "uid-2"
-    assert converted(again).pod["metadata"]["name"] != converted(POD).pod["metadata"]["name"]
+    assert convert_lendable_pod(again).pod["metadata"]["name"] != convert_lendable_pod(POD).pod["metadata"]["name"]
 
 
 TOKEN_VOLUME = {"projected": {"sources": [{"serviceAccountToken": {"path": "t", "audience": "a"}}]}}
 
 REFUSALS: dict[str, tuple[dict[str, Any], str]] = {
-    "hostNetwork": (pod(hostNetwork=True), "hostNetwork: shares its host's"),
-    "hostPID": (pod(hostPID=True), "hostPID: shares its host's"),
-    "hostIPC": (pod(hostIPC=True), "hostIPC: shares its host's"),
-    "token asked for": (pod(automountServiceAccountToken=True), "asks for a token of the pool's API"),
+    "hostNetwork": (pool_pod_with_spec(hostNetwork=True), "hostNetwork: shares its host's"),
+    "hostPID": (pool_pod_with_spec(hostPID=True), "hostPID: shares its host's"),
+    "hostIPC": (pool_pod_with_spec(hostIPC=True), "hostIPC: shares its host's"),
+    "token asked for": (pool_pod_with_spec(automountServiceAccountToken=True), "asks for a token of the pool's API"),
     "token in a volume": (
-        with_volume(**TOKEN_VOLUME),
+        pool_pod_with_volume(**TOKEN_VOLUME),
         "volume v: a token for the pool's API",
     ),
     "token of one's own in the usual place": (
-        pod(volumes=[{"name": "mine", **TOKEN_VOLUME}]),
+        pool_pod_with_spec(volumes=[{"name": "mine", **TOKEN_VOLUME}]),
         "volume mine: a token for the pool's API",
     ),
-    "runtime class": (pod(runtimeClassName="gvisor"), "runtimeClassName: is not carried over"),
-    "readiness gates": (pod(readinessGates=[{"conditionType": "x"}]), "readinessGates: is not carried over"),
-    "resource claims": (pod(resourceClaims=[{"name": "gpu"}]), "resourceClaims: is not carried over"),
-    "what nobody has heard of": (pod(somethingNew={"a": 1}), "somethingNew: is not carried over"),
+    "runtime class": (pool_pod_with_spec(runtimeClassName="gvisor"), "runtimeClassName: is not carried over"),
+    "readiness gates": (
+        pool_pod_with_spec(readinessGates=[{"conditionType": "x"}]),
+        "readinessGates: is not carried over",
+    ),
+    "resource claims": (pool_pod_with_spec(resourceClaims=[{"name": "gpu"}]), "resourceClaims: is not carried over"),
+    "what nobody has heard of": (pool_pod_with_spec(somethingNew={"a": 1}), "somethingNew: is not carried over"),
     "hostProcess of all": (
-        pod(securityContext={"windowsOptions": {"hostProcess": True}}),
+        pool_pod_with_spec(securityContext={"windowsOptions": {"hostProcess": True}}),
         "securityContext: hostProcess",
     ),
-    "hostPort": (with_container(ports=[{"containerPort": 80, "hostPort": 80}]), "containers main: hostPort 80"),
-    "privileged": (with_container(securityContext={"privileged": True}), "containers main: privileged"),
+    "hostPort": (
+        pool_pod_with_container(ports=[{"containerPort": 80, "hostPort": 80}]),
+        "containers main: hostPort 80",
+    ),
+    "privileged": (pool_pod_with_container(securityContext={"privileged": True}), "containers main: privileged"),
     "capabilities": (
-        with_container(securityContext={"capabilities": {"add": ["NET_ADMIN", "SYS_TIME"]}}),
+        pool_pod_with_container(securityContext={"capabilities": {"add": ["NET_ADMIN", "SYS_TIME"]}}),
         "containers main: adds capabilities NET_ADMIN, SYS_TIME",
     ),
-    "procMount": (with_container(securityContext={"procMount": "Unmasked"}), "procMount Unmasked"),
+    "procMount": (pool_pod_with_container(securityContext={"procMount": "Unmasked"}), "procMount Unmasked"),
     "no seccomp": (
-        with_container(securityContext={"seccompProfile": {"type": "Unconfined"}}),
+        pool_pod_with_container(securityContext={"seccompProfile": {"type": "Unconfined"}}),
         "spec.containers[0].securityContext.seccompProfile.type: 'Unconfined': expected RuntimeDefault or Localhost",
     ),
     "no AppArmor": (
-        with_container(securityContext={"appArmorProfile": {"type": "Unconfined"}}),
+        pool_pod_with_container(securityContext={"appArmorProfile": {"type": "Unconfined"}}),
         "appArmorProfile.type: 'Unconfined'",
     ),
     "another type of SELinux": (
-        pod(securityContext={"seLinuxOptions": {"type": "spc_t"}}),
+        pool_pod_with_spec(securityContext={"seLinuxOptions": {"type": "spc_t"}}),
         "spec.securityContext.seLinuxOptions.type: 'spc_t'",
     ),
     "a sysctl of its host": (
-        pod(securityContext={"sysctls": [{"name": "kernel.msgmax", "value": "65536"}]}),
+        pool_pod_with_spec(securityContext={"sysctls": [{"name": "kernel.msgmax", "value": "65536"}]}),
         "spec.securityContext.sysctls[0]: 'kernel.msgmax'",
     ),
-    "hostProcess": (with_container(securityContext={"windowsOptions": {"hostProcess": True}}), "hostProcess"),
+    "hostProcess": (pool_pod_with_container(securityContext={"windowsOptions": {"hostProcess": True}}), "hostProcess"),
     "an identity that the owner keeps by name": (
-        pod(securityContext={"windowsOptions": {"gmsaCredentialSpecName": "billing"}}),
+        pool_pod_with_spec(securityContext={"windowsOptions": {"gmsaCredentialSpecName": "billing"}}),
         "securityContext.windowsOptions.gmsaCredentialSpecName: is not carried over",
     ),
-    "devices": (with_container(volumeDevices=[{"name": "d"}]), "volumeDevices is not carried over"),
-    "a container's new field": (with_container(somethingNew=1), "containers main: somethingNew is not carried over"),
-    "claims": (with_container(resources={"claims": [{"name": "gpu"}]}), "resource claims"),
+    "devices": (pool_pod_with_container(volumeDevices=[{"name": "d"}]), "volumeDevices is not carried over"),
+    "a container's new field": (
+        pool_pod_with_container(somethingNew=1),
+        "containers main: somethingNew is not carried over",
+    ),
+    "claims": (pool_pod_with_container(resources={"claims": [{"name": "gpu"}]}), "resource claims"),
     "env from a file": (
-        with_container(env=[{"name": "A", "valueFrom": {"fileKeyRef": {"key": "k"}}}]),
+        pool_pod_with_container(env=[{"name": "A", "valueFrom": {"fileKeyRef": {"key": "k"}}}]),
         "containers main: env[0].valueFrom.fileKeyRef is not carried over",
     ),
     "a probe of any host": (
-        with_container(livenessProbe={"httpGet": {"host": "169.254.169.254", "port": 80}}),
+        pool_pod_with_container(livenessProbe={"httpGet": {"host": "169.254.169.254", "port": 80}}),
         "containers main: livenessProbe.httpGet.host: the owner's kubelet would ask that host",
     ),
     "a socket of any host": (
-        with_container(readinessProbe={"tcpSocket": {"host": "127.0.0.1", "port": 10250}}),
+        pool_pod_with_container(readinessProbe={"tcpSocket": {"host": "127.0.0.1", "port": 10250}}),
         "readinessProbe.tcpSocket.host: the owner's kubelet would ask that host",
     ),
     "a hook to any host": (
-        with_container(lifecycle={"postStart": {"httpGet": {"host": "127.0.0.1", "port": 10255}}}),
+        pool_pod_with_container(lifecycle={"postStart": {"httpGet": {"host": "127.0.0.1", "port": 10255}}}),
         "lifecycle.postStart.httpGet.host: the owner's kubelet would ask that host",
     ),
     "a source's new field": (
-        with_container(envFrom=[{"prefix": "P_"}, {"newRef": {"name": "x"}}]),
+        pool_pod_with_container(envFrom=[{"prefix": "P_"}, {"newRef": {"name": "x"}}]),
         "containers main: envFrom[1].newRef is not carried over",
     ),
-    "a hook's new field": (with_container(lifecycle={"preStop": {"new": {}}}), "lifecycle.preStop.new is not"),
-    "a probe's new field": (with_container(startupProbe={"new": 1}), "startupProbe.new is not carried over"),
-    "a container's new security": (with_container(securityContext={"new": True}), "securityContext.new is not"),
-    "a pod's new security": (pod(securityContext={"new": True}), "securityContext.new: is not carried over"),
-    "a volume's new field": (with_volume(emptyDir={"new": 1}), "volume v: emptyDir.new is not carried over"),
+    "a hook's new field": (pool_pod_with_container(lifecycle={"preStop": {"new": {}}}), "lifecycle.preStop.new is not"),
+    "a probe's new field": (pool_pod_with_container(startupProbe={"new": 1}), "startupProbe.new is not carried over"),
+    "a container's new security": (
+        pool_pod_with_container(securityContext={"new": True}),
+        "securityContext.new is not",
+    ),
+    "a pod's new security": (
+        pool_pod_with_spec(securityContext={"new": True}),
+        "securityContext.new: is not carried over",
+    ),
+    "a volume's new field": (pool_pod_with_volume(emptyDir={"new": 1}), "volume v: emptyDir.new is not carried over"),
     "token called as what is left out": (
-        pod(volumes=[{"name": "kube-api-access-mine", **TOKEN_VOLUME}]),
+        pool_pod_with_spec(volumes=[{"name": "kube-api-access-mine", **TOKEN_VOLUME}]),
         "volume kube-api-access-mine: a token for the pool's API",
     ),
-    "hostPath": (with_volume(hostPath={"path": "/"}), "volume v: hostPath is not carried over"),
+    "hostPath": (pool_pod_with_volume(hostPath={"path": "/"}), "volume v: hostPath is not carried over"),
     "volume claim": (
-        with_volume(persistentVolumeClaim={"claimName": "c"}),
+        pool_pod_with_volume(persistentVolumeClaim={"claimName": "c"}),
         "persistentVolumeClaim is not carried over",
     ),
     **{
         f"{name} as the name of {what}": (made, f"{kind} {name!r}: no object can have this name")
         for name in ("..", ".", "a/b", "A")
         for what, kind, made in (
-            ("a secret volume", "Secret", with_volume(secret={"secretName": name})),
-            ("a config volume", "ConfigMap", with_volume(configMap={"name": name})),
-            ("a pull secret", "Secret", pod(imagePullSecrets=[{"name": name}])),
-            ("a projected source", "ConfigMap", with_volume(projected={"sources": [{"configMap": {"name": name}}]})),
-            ("an environment", "Secret", with_container(envFrom=[{"secretRef": {"name": name, "optional": True}}])),
-            ("a variable", "ConfigMap", variable_from(configMapKeyRef={"name": name, "key": "k"})),
+            ("a secret volume", "Secret", pool_pod_with_volume(secret={"secretName": name})),
+            ("a config volume", "ConfigMap", pool_pod_with_volume(configMap={"name": name})),
+            ("a pull secret", "Secret", pool_pod_with_spec(imagePullSecrets=[{"name": name}])),
+            (
+                "a projected source",
+                "ConfigMap",
+                pool_pod_with_volume(projected={"sources": [{"configMap": {"name": name}}]}),
+            ),
+            (
+                "an environment",
+                "Secret",
+                pool_pod_with_container(envFrom=[{"secretRef": {"name": name, "optional": True}}]),
+            ),
+            ("a variable", "ConfigMap", pool_pod_with_variable(configMapKeyRef={"name": name, "key": "k"})),
         )
     },
     "a source without a name": (
-        with_volume(configMap={"optional": True}),
+        pool_pod_with_volume(configMap={"optional": True}),
         "ConfigMap '': no object can have this name",
     ),
-    "a number as a name": (pod(imagePullSecrets=[{"name": 5}]), "Secret '5': no object can have this name"),
-    "a number as DNS": (pod(dnsConfig=5), "dnsConfig: is no object"),
-    "a number as environment": (with_container(env=5), "containers[0].env: is no object"),
-    "a number as a variable": (with_container(env=[5]), "containers[0].env[0]: is no object"),
-    "a number as volumes": (pod(volumes=5), "volumes: is no object"),
-    "a text as a volume": (pod(volumes=["v"]), "volumes[0]: is no object"),
-    "a number as a toleration": (pod(tolerations=[5]), "tolerations[0]: is no object"),
-    "a number as security": (pod(securityContext=5), "securityContext: is no object"),
-    "a number as a container": (pod(initContainers=[5]), "initContainers[0]: is no object"),
-    "a number as a source": (with_volume(projected={"sources": [5]}), "volumes[0].projected.sources[0]: is no object"),
-    "ephemeral": (with_volume(ephemeral={}), "volume v: ephemeral is not carried over"),
-    "csi": (with_volume(csi={"driver": "d"}), "volume v: csi is not carried over"),
-    "trust bundle": (with_volume(projected={"sources": [{"clusterTrustBundle": {}}]}), "clusterTrustBundle"),
+    "a number as a name": (
+        pool_pod_with_spec(imagePullSecrets=[{"name": 5}]),
+        "Secret '5': no object can have this name",
+    ),
+    "a number as DNS": (pool_pod_with_spec(dnsConfig=5), "dnsConfig: is no object"),
+    "a number as environment": (pool_pod_with_container(env=5), "containers[0].env: is no object"),
+    "a number as a variable": (pool_pod_with_container(env=[5]), "containers[0].env[0]: is no object"),
+    "a number as volumes": (pool_pod_with_spec(volumes=5), "volumes: is no object"),
+    "a text as a volume": (pool_pod_with_spec(volumes=["v"]), "volumes[0]: is no object"),
+    "a number as a toleration": (pool_pod_with_spec(tolerations=[5]), "tolerations[0]: is no object"),
+    "a number as security": (pool_pod_with_spec(securityContext=5), "securityContext: is no object"),
+    "a number as a container": (pool_pod_with_spec(initContainers=[5]), "initContainers[0]: is no object"),
+    "a number as a source": (
+        pool_pod_with_volume(projected={"sources": [5]}),
+        "volumes[0].projected.sources[0]: is no object",
+    ),
+    "ephemeral": (pool_pod_with_volume(ephemeral={}), "volume v: ephemeral is not carried over"),
+    "csi": (pool_pod_with_volume(csi={"driver": "d"}), "volume v: csi is not carried over"),
+    "trust bundle": (pool_pod_with_volume(projected={"sources": [{"clusterTrustBundle": {}}]}), "clusterTrustBundle"),
     "init container": (
-        pod(initContainers=[{"name": "i", "image": "i", "securityContext": {"privileged": True}}]),
+        pool_pod_with_spec(initContainers=[{"name": "i", "image": "i", "securityContext": {"privileged": True}}]),
         "initContainers i: privileged",
     ),
 }
@@ -420,13 +451,13 @@ def test_what_is_refused_says_why(what: str) -> None:
 
 
 def test_all_reasons_are_said_at_once() -> None:
-    both = pod(hostNetwork=True, volumes=[{"name": "v", "hostPath": {"path": "/"}}])
+    both = pool_pod_with_spec(hostNetwork=True, volumes=[{"name": "v", "hostPath": {"path": "/"}}])
     found = convert_pod(both, "n1", SIDE)
     assert isinstance(found, ConversionRefused)
     assert len(found.reasons) == 2
 
 
-REFERRING = pod(
+REFERRING = pool_pod_with_spec(
     imagePullSecrets=[{"name": "registry"}],
     initContainers=[{"name": "i", "image": "i", "envFrom": [{"secretRef": {"name": "all", "optional": True}}]}],
     containers=[
@@ -459,23 +490,25 @@ REFERRING = pod(
 )
 
 
-def names_in(value: Any) -> set[str]:
+def config_names_in_manifest(value: Any) -> set[str]:
     """Every name by which a manifest could reach for a ConfigMap or Secret."""
     found: set[str] = set()
     if isinstance(value, dict):
         for key, inner in value.items():
             if key in ("configMapKeyRef", "secretKeyRef", "configMapRef", "secretRef", "configMap", "secret"):
                 found.add(inner.get("name") or inner.get("secretName"))
-            found |= {entry["name"] for entry in inner} if key == "imagePullSecrets" else names_in(inner)
+            found |= (
+                {entry["name"] for entry in inner} if key == "imagePullSecrets" else config_names_in_manifest(inner)
+            )
     elif isinstance(value, list):
         for inner in value:
-            found |= names_in(inner)
+            found |= config_names_in_manifest(inner)
     return found
 
 
 def test_a_pool_pod_names_copies_alone() -> None:
     """So that it cannot name an owner's Secret, whatever it is called."""
-    made = converted(REFERRING)
+    made = convert_lendable_pod(REFERRING)
     wanted = {
         ConfigReference("ConfigMap", "shop", "settings", False),
         ConfigReference("Secret", "shop", "all", False),
@@ -484,8 +517,8 @@ def test_a_pool_pod_names_copies_alone() -> None:
         ConfigReference("Secret", "shop", "volume", True),
     }
     assert set(made.references) == wanted
-    assert names_in(REFERRING["spec"]) == {reference.name for reference in wanted}
-    assert names_in(made.pod["spec"]) == {copy_name(reference, SIDE.pool_id) for reference in wanted}
+    assert config_names_in_manifest(REFERRING["spec"]) == {reference.name for reference in wanted}
+    assert config_names_in_manifest(made.pod["spec"]) == {copy_name(reference, SIDE.pool_id) for reference in wanted}
     used = copy_places_in_annotations("pool-id", made.pod["metadata"]["annotations"])
     assert used == {copy_place(reference, "pool-id") for reference in wanted}
     first = made.pod["spec"]["containers"][0]
@@ -503,7 +536,7 @@ def test_a_copy_has_the_name_that_its_pods_use_and_only_the_content() -> None:
         "data": {"k": "eA=="},
         "immutable": True,
     }
-    assert copy_of(secret, "Secret", SIDE) == {
+    assert make_copy(secret, "Secret", SIDE) == {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
@@ -517,7 +550,7 @@ def test_a_copy_has_the_name_that_its_pods_use_and_only_the_content() -> None:
         "immutable": True,
     }
     token = {**secret, "type": "kubernetes.io/service-account-token"}
-    assert copy_of(token, "Secret", SIDE) == ConversionRefused(
+    assert make_copy(token, "Secret", SIDE) == ConversionRefused(
         ("Secret all: it has a token for the pool's API, which is not copied",)
     )
 
@@ -538,8 +571,8 @@ def test_what_a_container_is_told_of_itself_is_what_the_pool_says() -> None:
             {"path": "cpu", "resourceFieldRef": {"containerName": "main", "resource": "limits.cpu"}},
         ]
     }
-    made = converted(
-        pod(
+    made = convert_lendable_pod(
+        pool_pod_with_spec(
             containers=[
                 {
                     "name": "main",
@@ -572,7 +605,7 @@ def test_what_a_container_is_told_of_itself_is_what_the_pool_says() -> None:
     ("value", "told"), [('say "x"', '"say \\"x\\""'), ("a\nb\t\\", '"a\\nb\\t\\\\"'), ("é\x01", '"é\\x01"')]
 )
 def test_annotations_are_told_as_a_kubelet_writes_them(value: str, told: str) -> None:
-    manifest = pod(
+    manifest = pool_pod_with_spec(
         containers=[
             {
                 "name": "m",
@@ -582,13 +615,13 @@ def test_annotations_are_told_as_a_kubelet_writes_them(value: str, told: str) ->
         ]
     )
     manifest["metadata"]["annotations"] = {"note": value}
-    made = converted(manifest).pod
+    made = convert_lendable_pod(manifest).pod
     assert made["metadata"]["annotations"]["pool.spillway.io/annotations"] == f"note={told}"
 
 
 def test_nothing_of_the_pool_pod_is_changed() -> None:
     before = deepcopy(REFERRING)
-    converted(REFERRING)
+    convert_lendable_pod(REFERRING)
     assert before == REFERRING
 
 

@@ -16,11 +16,11 @@ from vk_bridge.settings import VkBridgeSettings
 SETTINGS = VkBridgeSettings(records_waiting_max=4, bus_retry_seconds=0.01)
 
 
-def used(hour: int) -> NodeUsed:
+def usage_record(hour: int) -> NodeUsed:
     return NodeUsed("own-1", "node-1", 3, hour, hour, hour + 1, "", (), (), (), (), 0, 0, 0, 0)
 
 
-def lent(node: str, waiting: str = "") -> NodeLent:
+def lent_record(node: str, waiting: str = "") -> NodeLent:
     names = "own-1", node, 3, 1, Generation(3, 1), "pool", f"v-{node}", "rule", "spot", "Lent", ""
     return NodeLent(*names, (), (), 1, 0, waiting)
 
@@ -45,16 +45,16 @@ class Log:
         return tuple(Position("", 0, at) for at in range(len(events)))
 
 
-def writer(log: Log) -> tuple[Records, list[Loan]]:
+def records_and_acknowledged(log: Log) -> tuple[Records, list[Loan]]:
     acknowledged: list[Loan] = []
     return Records(cast(Bus, log), SETTINGS, acknowledged.append), acknowledged
 
 
 async def test_of_too_many_hours_of_use_the_oldest_go_while_the_log_is_away() -> None:
     log = Log(away=True)
-    records, _ = writer(log)
-    records.queue_usage_records([used(hour) for hour in (1, 2, 3, 4)])
-    log.when_asked = lambda: records.queue_usage_records([used(5)])
+    records, _ = records_and_acknowledged(log)
+    records.queue_usage_records([usage_record(hour) for hour in (1, 2, 3, 4)])
+    log.when_asked = lambda: records.queue_usage_records([usage_record(5)])
     assert not await records.flush()
     log.away = False
     assert await records.flush()
@@ -64,12 +64,12 @@ async def test_of_too_many_hours_of_use_the_oldest_go_while_the_log_is_away() ->
 @pytest.mark.parametrize("waiting", ["", "x" * (3 * 1024 * 1024)])
 async def test_a_loan_that_no_record_can_hold_waits_and_holds_up_no_other(waiting: str) -> None:
     log = Log()
-    records, acknowledged = writer(log)
-    records.queue_loan_record(lent("node-1", waiting))
-    records.queue_loan_record(lent("node-2"))
+    records, acknowledged = records_and_acknowledged(log)
+    records.queue_loan_record(lent_record("node-1", waiting))
+    records.queue_loan_record(lent_record("node-2"))
     assert await records.flush()
     assert [one.node for one in acknowledged][-1] == "node-2"
     assert (records.waiting_record("node-1") is None) == (waiting == "")
-    records.queue_loan_record(lent("node-1"))
+    records.queue_loan_record(lent_record("node-1"))
     assert await records.flush()
-    assert acknowledged[-1] == lent("node-1")
+    assert acknowledged[-1] == lent_record("node-1")

@@ -31,63 +31,63 @@ from vk_bridge.core.node.steps import (
 )
 from vk_bridge.core.pod.steps import CreateReal, LetGo
 
-from .lending_world import IN_FLIGHT_SECONDS, Bridge, World, check
+from .lending_world import IN_FLIGHT_SECONDS, Bridge, World, check_invariants
 
 LOAN_1 = Generation(7, 1)
 
 
-def work(world: World, bridge: Bridge, turns: int = 8, pace_seconds: float = IN_FLIGHT_SECONDS / 2) -> None:
+def run_turns(world: World, bridge: Bridge, turns: int = 8, pace_seconds: float = IN_FLIGHT_SECONDS / 2) -> None:
     for _ in range(turns):
-        for _ in bridge.turn():
-            check(world)
-        check(world)
+        for _ in bridge.writes_of_turn():
+            check_invariants(world)
+        check_invariants(world)
         for uid in list(world.real_pods):
-            world.admit(uid)
-            world.stop(uid)
-            check(world)
+            world.admit_real_pod(uid)
+            world.stop_deleted_real_pod(uid)
+            check_invariants(world)
         world.now += pace_seconds
 
 
-def stopped_before(
+def turn_stopped_before_write(
     world: World, bridge: Bridge, kind: type, state: str = "", pace_seconds: float = IN_FLIGHT_SECONDS / 2
 ) -> Iterator[Any]:
     """A turn that is frozen just before a write of that kind (of a Mark: into that state)."""
     for _ in range(40):
-        turn = bridge.turn()
+        turn = bridge.writes_of_turn()
         for step in turn:
             if isinstance(step, kind) and (not isinstance(step, Mark) or step.state == state):
                 return turn
         for uid in list(world.real_pods):
-            world.admit(uid)
-            world.stop(uid)
+            world.admit_real_pod(uid)
+            world.stop_deleted_real_pod(uid)
         world.now += pace_seconds
     raise AssertionError(f"no {kind.__name__} came")
 
 
-def awake(world: World, turn: Iterator[Any]) -> None:
+def finish_turn(world: World, turn: Iterator[Any]) -> None:
     for _ in turn:
-        check(world)
-    check(world)
+        check_invariants(world)
+    check_invariants(world)
 
 
-def lent(pods: int = 0) -> tuple[World, Bridge]:
+def world_with_lent_node(pods: int = 0) -> tuple[World, Bridge]:
     world = World()
     bridge = Bridge(world, 1)
-    work(world, bridge)
+    run_turns(world, bridge)
     assert world.virtual is not None
     assert world.virtual.open
     for number in range(pods):
         world.bind_pool_pod(f"pool-{number}")
-    work(world, bridge, 2)
+    run_turns(world, bridge, 2)
     return world, bridge
 
 
-def state_of(world: World) -> str:
+def register_state(world: World) -> str:
     assert world.node is not None
     return world.node.state
 
 
-def ask(world: World, cause: str = CAUSE_ASKED) -> None:
+def recall_lent_node(world: World, cause: str = CAUSE_ASKED) -> None:
     assert world.node is not None
     assert world.node.loan is not None
     world.recall = world.node.loan, cause
@@ -99,21 +99,21 @@ def test_in_a_freeze_no_node_is_lent_and_after_it_it_is() -> None:
     bridge = Bridge(world, 1)
     world.frozen = True
     for _ in range(8):  # Nor marked and given back again and again, which keeps its owner's own pods away.
-        assert [step for step in bridge.turn() if isinstance(step, Mark)] == []
+        assert [step for step in bridge.writes_of_turn() if isinstance(step, Mark)] == []
         world.now += IN_FLIGHT_SECONDS / 2
-    assert (state_of(world), world.virtual) == (OWNED, None)
+    assert (register_state(world), world.virtual) == (OWNED, None)
     world.frozen = False
-    work(world, bridge)
-    assert state_of(world) == LENT
+    run_turns(world, bridge)
+    assert register_state(world) == LENT
     assert world.virtual is not None
 
 
 def test_an_idle_node_is_lent_and_comes_back() -> None:
-    world, bridge = lent(pods=2)
+    world, bridge = world_with_lent_node(pods=2)
     assert [pod.running for pod in world.real_pods.values()] == [True, True]
-    ask(world)
-    work(world, bridge, 20)
-    assert (state_of(world), world.virtual, world.real_pods, world.pool_pods) == (OWNED, None, {}, {})
+    recall_lent_node(world)
+    run_turns(world, bridge, 20)
+    assert (register_state(world), world.virtual, world.real_pods, world.pool_pods) == (OWNED, None, {}, {})
     assert [kind for kind, _ in world.log] == ["lent", "returned"]
 
 
@@ -126,197 +126,197 @@ def test_a_bridge_that_froze_on_the_way_out_opens_nothing_after_the_return(kind:
     """What it had begun was given up by another one; it goes on with what it knew."""
     world = World()
     frozen, other = Bridge(world, 1), Bridge(world, 2)
-    turn = stopped_before(world, frozen, kind, state)
+    turn = turn_stopped_before_write(world, frozen, kind, state)
     world.lend = False
     if world.node is not None and world.node.loan is not None:
-        ask(world)
-    work(world, other)
-    awake(world, turn)
-    check(world)
-    work(world, other)
-    work(world, frozen)
-    assert (state_of(world), world.virtual) == (OWNED, None)
+        recall_lent_node(world)
+    run_turns(world, other)
+    finish_turn(world, turn)
+    check_invariants(world)
+    run_turns(world, other)
+    run_turns(world, frozen)
+    assert (register_state(world), world.virtual) == (OWNED, None)
 
 
 @pytest.mark.parametrize("pace_seconds", [0.0, IN_FLIGHT_SECONDS / 2])
 def test_a_pod_created_after_the_return_never_runs(pace_seconds: float) -> None:
     """The kubelet may see the label for the in-flight time after it went; the node is not untainted before."""
-    world, frozen = lent()
+    world, frozen = world_with_lent_node()
     world.bind_pool_pod("pool-1")
-    turn = stopped_before(world, frozen, CreateReal)
-    ask(world)
+    turn = turn_stopped_before_write(world, frozen, CreateReal)
+    recall_lent_node(world)
     other = Bridge(world, 2)
     for _ in range(60):
-        work(world, other, 1, pace_seconds)
-        if state_of(world) == OWNED:
+        run_turns(world, other, 1, pace_seconds)
+        if register_state(world) == OWNED:
             break
         world.now += 0.2
-    assert state_of(world) == OWNED
-    awake(world, turn)
+    assert register_state(world) == OWNED
+    finish_turn(world, turn)
     assert len(world.real_pods) == 1
     for uid in list(world.real_pods):
-        world.admit(uid)
-        check(world)
+        world.admit_real_pod(uid)
+        check_invariants(world)
     assert [pod.running for pod in world.real_pods.values()] == [False]
-    work(world, other)
+    run_turns(world, other)
     assert world.real_pods == {}
 
 
 def test_the_taint_stays_until_all_is_gone_and_kubelets_have_seen_the_label_go() -> None:
-    world, bridge = lent(pods=1)
-    ask(world)
-    frozen = stopped_before(world, bridge, Mark, OWNED, 1.0)
-    assert (state_of(world), world.virtual, world.real_pods, world.pool_pods) == (RECALLED, None, {}, {})
+    world, bridge = world_with_lent_node(pods=1)
+    recall_lent_node(world)
+    frozen = turn_stopped_before_write(world, bridge, Mark, OWNED, 1.0)
+    assert (register_state(world), world.virtual, world.real_pods, world.pool_pods) == (RECALLED, None, {}, {})
     marked = next(at for at, state in world.states if state == RECALLED)
     assert world.now >= marked + IN_FLIGHT_SECONDS
-    awake(world, frozen)
-    assert state_of(world) == OWNED
+    finish_turn(world, frozen)
+    assert register_state(world) == OWNED
 
 
 def test_a_pod_that_its_owner_was_binding_keeps_the_node() -> None:
     """It is bound within the in-flight time: the list after it finds it."""
     world = World()
     bridge = Bridge(world, 1)
-    stopped_before(world, bridge, CreateVirtual)
+    turn_stopped_before_write(world, bridge, CreateVirtual)
     bridge = Bridge(world, 2)
     tainted = next(at for at, state in world.states if state == CHECKING)
     assert world.now >= tainted + IN_FLIGHT_SECONDS
     world.owner_pods = 1
-    work(world, bridge, 3)
-    assert (state_of(world), world.virtual) == (OWNED, None)
+    run_turns(world, bridge, 3)
+    assert (register_state(world), world.virtual) == (OWNED, None)
 
 
 def test_what_reads_a_virtual_node_that_came_after_the_register_was_read_does_not_open_it() -> None:
     """The virtual node is read before the register: were it the other way round, this one would be opened."""
     world = World()
-    creating = stopped_before(world, Bridge(world, 1), CreateVirtual)
+    creating = turn_stopped_before_write(world, Bridge(world, 1), CreateVirtual)
     world.lend = True
     second = Bridge(world, 2)
-    work(world, second)
-    reader = second.turn()
+    run_turns(world, second)
+    reader = second.writes_of_turn()
     for _ in range(2):  # One of the two is read, the other is not.
         next(reader)
     assert world.node is not None
-    world.put_node(replace(world.node, resource_version=world.made(), opted_out=True))
-    work(world, Bridge(world, 3), 12)
-    assert (state_of(world), world.virtual) == (OWNED, None)
-    awake(world, creating)
-    awake(world, reader)
-    check(world)
+    world.put_node(replace(world.node, resource_version=world.next_id(), opted_out=True))
+    run_turns(world, Bridge(world, 3), 12)
+    assert (register_state(world), world.virtual) == (OWNED, None)
+    finish_turn(world, creating)
+    finish_turn(world, reader)
+    check_invariants(world)
 
 
 def test_a_pool_pod_that_came_while_others_were_read_is_no_orphan() -> None:
-    world, slow = lent()
-    turn = slow.turn()
+    world, slow = world_with_lent_node()
+    turn = slow.writes_of_turn()
     for _ in range(4):  # Virtual node, register and pool pods are read; the real pods are not.
         next(turn)
     world.bind_pool_pod("pool-1")
-    work(world, Bridge(world, 2), 2)
-    awake(world, turn)
+    run_turns(world, Bridge(world, 2), 2)
+    finish_turn(world, turn)
     assert [(pod.running, pod.deleted_at) for pod in world.real_pods.values()] == [(True, None)]
 
 
 def test_a_deleted_pool_pod_is_let_go_only_when_its_real_pod_is_gone() -> None:
-    world, bridge = lent(pods=1)
+    world, bridge = world_with_lent_node(pods=1)
     world.pool_pods["pool-0"] = replace(world.pool_pods["pool-0"], deleting=True)
     (real,) = world.real_pods.values()
     real.stubborn = True
     for _ in range(2):
-        for step in bridge.turn():
+        for step in bridge.writes_of_turn():
             assert not isinstance(step, LetGo)
     assert real.deleted_at is not None
-    work(world, bridge, 8)
+    run_turns(world, bridge, 8)
     assert (world.real_pods, world.pool_pods) == ({}, {})
 
 
 def test_a_freeze_holds_the_pods_of_a_recall_that_nobody_asked_for() -> None:
-    world, bridge = lent(pods=1)
-    ask(world, CAUSE_NEED)
-    stopped_before(world, bridge, CloseVirtual)
+    world, bridge = world_with_lent_node(pods=1)
+    recall_lent_node(world, CAUSE_NEED)
+    turn_stopped_before_write(world, bridge, CloseVirtual)
     world.frozen = True
-    work(world, bridge)
-    assert state_of(world) == RECALLED
+    run_turns(world, bridge)
+    assert register_state(world) == RECALLED
     assert [pod.running for pod in world.real_pods.values()] == [True]
-    ask(world, CAUSE_ASKED)
-    work(world, bridge, 12)
-    assert (state_of(world), world.real_pods) == (OWNED, {})
+    recall_lent_node(world, CAUSE_ASKED)
+    run_turns(world, bridge, 12)
+    assert (register_state(world), world.real_pods) == (OWNED, {})
 
 
 def test_a_freeze_forces_no_pod_of_a_recall_that_nobody_asked_for() -> None:
-    world, bridge = lent(pods=1)
+    world, bridge = world_with_lent_node(pods=1)
     (real,) = world.real_pods.values()
     real.stubborn = True
-    ask(world, CAUSE_NEED)
-    work(world, bridge, 4, pace_seconds=0.1)
+    recall_lent_node(world, CAUSE_NEED)
+    run_turns(world, bridge, 4, pace_seconds=0.1)
     assert real.deleted_at is not None
     world.frozen = True
-    work(world, bridge, 12)
+    run_turns(world, bridge, 12)
     assert list(world.real_pods.values()) == [real]
-    ask(world, CAUSE_ASKED)
-    work(world, bridge, 12)
-    assert (state_of(world), world.real_pods) == (OWNED, {})
+    recall_lent_node(world, CAUSE_ASKED)
+    run_turns(world, bridge, 12)
+    assert (register_state(world), world.real_pods) == (OWNED, {})
 
 
 def test_while_the_pool_is_away_real_pods_leave_and_the_node_waits() -> None:
-    world, bridge = lent(pods=2)
+    world, bridge = world_with_lent_node(pods=2)
     world.pool_up = False
-    ask(world)
-    work(world, bridge, 10)
-    assert (state_of(world), world.real_pods) == (RECALLED, {})
+    recall_lent_node(world)
+    run_turns(world, bridge, 10)
+    assert (register_state(world), world.real_pods) == (RECALLED, {})
     assert world.virtual is not None
     world.pool_up = True
-    work(world, bridge, 10)
-    assert (state_of(world), world.virtual) == (OWNED, None)
+    run_turns(world, bridge, 10)
+    assert (register_state(world), world.virtual) == (OWNED, None)
 
 
 def test_while_the_owner_is_away_the_virtual_node_closes_and_no_pod_is_let_go() -> None:
-    world, bridge = lent(pods=2)
-    ask(world)
+    world, bridge = world_with_lent_node(pods=2)
+    recall_lent_node(world)
     world.owner_up = False
-    work(world, bridge)
+    run_turns(world, bridge)
     assert world.virtual is not None
     assert not world.virtual.open
     assert [pod.deleting for pod in world.pool_pods.values()] == [True, True]
     world.owner_up = True
-    work(world, bridge, 12)
-    assert (state_of(world), world.pool_pods) == (OWNED, {})
+    run_turns(world, bridge, 12)
+    assert (register_state(world), world.pool_pods) == (OWNED, {})
 
 
 def test_nothing_opens_while_the_log_is_away() -> None:
     world = World(log_up=False)
     bridge = Bridge(world, 1)
-    work(world, bridge, 12)
-    assert (state_of(world), world.virtual) == (OWNED, None)
+    run_turns(world, bridge, 12)
+    assert (register_state(world), world.virtual) == (OWNED, None)
 
 
 def test_what_cannot_open_since_the_log_went_away_goes_back() -> None:
     world = World()
     bridge = Bridge(world, 1)
-    stopped_before(world, bridge, SayLent)
+    turn_stopped_before_write(world, bridge, SayLent)
     world.log_up = False
-    work(world, bridge, 12)
-    assert (state_of(world), world.virtual, world.log) == (OWNED, None, [])
+    run_turns(world, bridge, 12)
+    assert (register_state(world), world.virtual, world.log) == (OWNED, None, [])
 
 
 def test_what_is_open_stays_so_while_the_log_is_away() -> None:
-    world, bridge = lent(pods=1)
+    world, bridge = world_with_lent_node(pods=1)
     world.log_up = False
-    work(world, bridge, 12)
+    run_turns(world, bridge, 12)
     assert world.virtual is not None
-    assert (state_of(world), world.virtual.open, len(world.pool_pods)) == (LENT, True, 1)
+    assert (register_state(world), world.virtual.open, len(world.pool_pods)) == (LENT, True, 1)
 
 
 def test_a_node_that_is_being_checked_goes_back_while_its_pool_is_away() -> None:
     world = World()
     bridge = Bridge(world, 1)
-    stopped_before(world, bridge, CreateVirtual)
+    turn_stopped_before_write(world, bridge, CreateVirtual)
     world.pool_up = False
-    work(world, bridge, 12)
-    assert state_of(world) == OWNED
+    run_turns(world, bridge, 12)
+    assert register_state(world) == OWNED
     world.pool_up = True
-    work(world, bridge, 12)
+    run_turns(world, bridge, 12)
     assert world.virtual is not None
-    assert (state_of(world), world.virtual.open) == (LENT, True)
+    assert (register_state(world), world.virtual.open) == (LENT, True)
 
 
 NODE = OwnerNode("n", "5", LENT, LOAN_1, marked=True)

@@ -17,58 +17,63 @@ IDLE = NodeUse("idle", {"cpu": 8000}, {}, 0, lent=False)
 BUSY = replace(IDLE, requested={"cpu": 3000}, own_pods=2)
 
 
-def minutes(usage: ClusterUsage, uses: list[NodeUse | None], first: int = 0) -> None:
+def note_use_by_minute(usage: ClusterUsage, uses: list[NodeUse | None], first: int = 0) -> None:
     """One use a minute; None: nothing is heard in that minute."""
     for minute, use in enumerate(uses, first):
         if use is not None:
             usage.note_use("n1", use, minute * MINUTE_MS)
 
 
-def hours(usage: ClusterUsage, at_ms: int) -> list[NodeUsed]:
+def take_usage_records(usage: ClusterUsage, at_ms: int) -> list[NodeUsed]:
     return usage.take_hours("own-1", at_ms, lambda: Generation(7, 1))
 
 
 def test_an_hour_is_told_when_it_is_over() -> None:
     usage = ClusterUsage(QUIET_MS)
-    minutes(usage, [*[IDLE] * 20, *[BUSY] * 10, *[replace(IDLE, lent=True)] * 30])
-    assert hours(usage, HOUR_MS - 1) == []
-    (told,) = hours(usage, HOUR_MS)
+    note_use_by_minute(usage, [*[IDLE] * 20, *[BUSY] * 10, *[replace(IDLE, lent=True)] * 30])
+    assert take_usage_records(usage, HOUR_MS - 1) == []
+    (told,) = take_usage_records(usage, HOUR_MS)
     assert (told.from_ms, told.until_ms, told.rule, told.node) == (0, HOUR_MS, "idle", "n1")
     assert (told.idle_ms, told.lent_ms) == (50 * MINUTE_MS, 30 * MINUTE_MS)
     assert (told.pods_max, told.requested_max, told.last_pod_ms) == (2, (("cpu", 3000),), 30 * MINUTE_MS)
     assert (told.used_average, told.used_max) == ((), ())
-    assert hours(usage, HOUR_MS) == []
+    assert take_usage_records(usage, HOUR_MS) == []
 
 
 def test_the_next_hour_begins_where_the_last_one_ended() -> None:
     usage = ClusterUsage(QUIET_MS)
-    minutes(usage, [BUSY] * 121)
-    assert [(one.from_ms, one.until_ms) for one in hours(usage, 2 * HOUR_MS)] == [(0, HOUR_MS), (HOUR_MS, 2 * HOUR_MS)]
+    note_use_by_minute(usage, [BUSY] * 121)
+    assert [(one.from_ms, one.until_ms) for one in take_usage_records(usage, 2 * HOUR_MS)] == [
+        (0, HOUR_MS),
+        (HOUR_MS, 2 * HOUR_MS),
+    ]
 
 
 def test_usage_is_averaged_over_the_time_for_which_it_is_known() -> None:
     usage = ClusterUsage(QUIET_MS)
-    minutes(usage, [*[IDLE] * 30, *[replace(IDLE, used={"cpu": 100})] * 10, *[replace(IDLE, used={"cpu": 400})] * 20])
-    (told,) = hours(usage, HOUR_MS)
+    note_use_by_minute(
+        usage, [*[IDLE] * 30, *[replace(IDLE, used={"cpu": 100})] * 10, *[replace(IDLE, used={"cpu": 400})] * 20]
+    )
+    (told,) = take_usage_records(usage, HOUR_MS)
     assert (told.used_average, told.used_max) == ((("cpu", 300),), (("cpu", 400),))
 
 
 def test_time_that_nobody_saw_is_no_idle_time() -> None:
     usage = ClusterUsage(QUIET_MS)
-    minutes(usage, [IDLE] * 10)
-    (told,) = hours(usage, HOUR_MS)
+    note_use_by_minute(usage, [IDLE] * 10)
+    (told,) = take_usage_records(usage, HOUR_MS)
     assert (told.until_ms, told.idle_ms) == (14 * MINUTE_MS, 14 * MINUTE_MS)
-    minutes(usage, [IDLE] * 10, first=70)
-    assert hours(usage, HOUR_MS + 1) == []
-    (later,) = hours(usage, 2 * HOUR_MS)
+    note_use_by_minute(usage, [IDLE] * 10, first=70)
+    assert take_usage_records(usage, HOUR_MS + 1) == []
+    (later,) = take_usage_records(usage, 2 * HOUR_MS)
     assert (later.from_ms, later.idle_ms) == (70 * MINUTE_MS, 14 * MINUTE_MS)
 
 
 def test_a_node_that_is_gone_is_told_of_no_more() -> None:
     usage = ClusterUsage(QUIET_MS)
-    minutes(usage, [IDLE] * 10)
+    note_use_by_minute(usage, [IDLE] * 10)
     usage.forget_node("n1")
-    assert hours(usage, HOUR_MS) == []
+    assert take_usage_records(usage, HOUR_MS) == []
 
 
 @given(st.lists(st.sampled_from([IDLE, BUSY, replace(IDLE, lent=True), None]), min_size=1, max_size=150))
@@ -76,8 +81,8 @@ def test_no_more_time_is_told_than_has_passed(uses: list[NodeUse | None]) -> Non
     usage = ClusterUsage(QUIET_MS)
     told: list[NodeUsed] = []
     for minute, use in enumerate([*uses, *[None] * 61]):
-        told += hours(usage, minute * MINUTE_MS)
-        minutes(usage, [use], first=minute)
+        told += take_usage_records(usage, minute * MINUTE_MS)
+        note_use_by_minute(usage, [use], first=minute)
     ends = [0, *(one.until_ms for one in told)]
     assert all(one.from_ms >= before for one, before in zip(told, ends, strict=False)), "hours do not overlap"
     assert all(0 <= one.idle_ms <= one.until_ms - one.from_ms <= HOUR_MS for one in told)
@@ -95,6 +100,6 @@ def test_every_hour_can_be_written_whatever_a_member_told(
     """Sums over pods are made before they come here, so they may be larger than any amount."""
     usage = ClusterUsage(QUIET_MS)
     sums = {name: amount * pods for name, amount in requested.items()}
-    minutes(usage, [NodeUse("idle", offered, sums, pods, lent=False, used=used)] * 61)
-    (told,) = hours(usage, HOUR_MS)
+    note_use_by_minute(usage, [NodeUse("idle", offered, sums, pods, lent=False, used=used)] * 61)
+    (told,) = take_usage_records(usage, HOUR_MS)
     outgoing_record(told)

@@ -20,9 +20,9 @@ from vk_bridge.core.node.virtual_node import (
     amounts_taken_by_others,
     has_our_endpoint,
     is_current,
+    make_virtual_node,
     offered_amounts,
     read_virtual_node,
-    virtual_node,
 )
 
 STANDING = VirtualNodeSpec("own-1", Generation(7, 1), "idle", 0.5, "10.0.0.9", 10250)
@@ -57,19 +57,19 @@ REAL: dict[str, Any] = {
 }
 
 
-def pod_of(manifest: dict[str, Any], labels: dict[str, str] | None = None, phase: str = "Running") -> objects.Pod:
+def decode_pod(manifest: dict[str, Any], labels: dict[str, str] | None = None, phase: str = "Running") -> objects.Pod:
     metadata = {**manifest["metadata"], "namespace": "spillway-lent-shop", "labels": labels or {}}
     whole = {**manifest, "metadata": metadata, "status": {"phase": phase}}
     return objects.object_decoder(objects.PODS).decode(json.dumps(whole))
 
 
 def test_what_is_shown_of_a_real_node() -> None:
-    daemon = pod_of(pod("daemon", cpu="500m"))
-    ours = pod_of(pod("ours", cpu="1"), {POOL: "pool-id", POOL_UID: "u"})
-    other_pools = pod_of(pod("another pool's", cpu="20m"), {POOL: "other", POOL_UID: "u"})
-    ended = pod_of(pod("ended", cpu="2"), phase="Succeeded")
+    daemon = decode_pod(pod("daemon", cpu="500m"))
+    ours = decode_pod(pod("ours", cpu="1"), {POOL: "pool-id", POOL_UID: "u"})
+    other_pools = decode_pod(pod("another pool's", cpu="20m"), {POOL: "other", POOL_UID: "u"})
+    ended = decode_pod(pod("ended", cpu="2"), phase="Succeeded")
     amounts = offered_amounts(REAL, amounts_taken_by_others([daemon, ours, other_pools, ended], "pool-id"))
-    made = virtual_node(REAL, amounts, STANDING, is_open=True)
+    made = make_virtual_node(REAL, amounts, STANDING, is_open=True)
     assert made["metadata"] == {
         "name": "own-1.n1",
         "labels": {
@@ -111,19 +111,19 @@ def test_what_is_shown_of_a_real_node() -> None:
 
 
 def test_a_closed_one_takes_no_pod_whatever_it_tolerates() -> None:
-    made = virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=False)
+    made = make_virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=False)
     assert made["spec"]["unschedulable"]
     assert set(made["status"]["allocatable"].values()) == {"0"}
-    assert not read_virtual_node(_as_read(made), "own-1", "n1", current=True).open
+    assert not read_virtual_node(_node_as_read(made), "own-1", "n1", current=True).open
 
 
 def test_a_cordoned_node_is_open_and_unschedulable() -> None:
     """Its pods run on; it is not one that closed."""
     cordoned = deepcopy(REAL)
     cordoned["spec"]["unschedulable"] = True
-    made = virtual_node(cordoned, offered_amounts(cordoned, {}), STANDING, is_open=True)
+    made = make_virtual_node(cordoned, offered_amounts(cordoned, {}), STANDING, is_open=True)
     assert made["spec"]["unschedulable"]
-    assert read_virtual_node(_as_read(made), "own-1", "n1", current=True).open
+    assert read_virtual_node(_node_as_read(made), "own-1", "n1", current=True).open
 
 
 def test_others_that_hold_more_than_there_is_leave_nothing() -> None:
@@ -131,12 +131,12 @@ def test_others_that_hold_more_than_there_is_leave_nothing() -> None:
 
 
 def test_beside_a_pod_of_which_nobody_knows_what_it_holds_nothing_is_offered() -> None:
-    unknown = pod_of(pod("daemon", cpu="10P"))
+    unknown = decode_pod(pod("daemon", cpu="10P"))
     assert set(offered_amounts(REAL, amounts_taken_by_others([unknown], "pool-id")).values()) == {0}
 
 
 def test_a_node_of_that_name_that_stands_for_another_is_not_ours() -> None:
-    made = _as_read(virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=True))
+    made = _node_as_read(make_virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=True))
     assert read_virtual_node(made, "own-1", "n1", current=True).ours
     assert not read_virtual_node(made, "own-2", "n1", current=True).ours
     assert not read_virtual_node(made, "own-1", "n2", current=True).ours
@@ -183,7 +183,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("what", CHANGES)
 def test_what_is_not_as_it_should_be_is_seen(what: str) -> None:
-    wanted = virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=True)
+    wanted = make_virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=True)
     actual = deepcopy(wanted)
     change, current = CHANGES[what]
     change(actual)
@@ -191,7 +191,7 @@ def test_what_is_not_as_it_should_be_is_seen(what: str) -> None:
 
 
 def test_a_node_that_names_another_bridge_is_seen() -> None:
-    shown = virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=False)
+    shown = make_virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=False)
     assert has_our_endpoint(shown, STANDING)
     for other in ({"address": "10.0.0.10"}, {"port": 10251}):
         assert not has_our_endpoint(shown, replace(STANDING, **other))
@@ -200,12 +200,12 @@ def test_a_node_that_names_another_bridge_is_seen() -> None:
 def test_without_a_kubelet_api_no_address_is_named() -> None:
     """Else the pool's API server asks its default port there: where it is 127.0.0.1, the kubelet of its own machine."""
     silent = replace(STANDING, port=0)
-    shown = virtual_node(REAL, offered_amounts(REAL, {}), silent, is_open=False)
+    shown = make_virtual_node(REAL, offered_amounts(REAL, {}), silent, is_open=False)
     assert shown["status"]["addresses"] == []
     del shown["status"]["addresses"]  # As it is read: an API server keeps no empty list.
     assert has_our_endpoint(shown, silent)
     assert not has_our_endpoint(shown, STANDING)
-    assert not has_our_endpoint(virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=False), silent)
+    assert not has_our_endpoint(make_virtual_node(REAL, offered_amounts(REAL, {}), STANDING, is_open=False), silent)
 
 
 def test_pressure_of_the_real_node_is_shown() -> None:
@@ -213,12 +213,12 @@ def test_pressure_of_the_real_node_is_shown() -> None:
     conditions = [{"type": f"{what}Pressure", "status": "True"} for what in ("Memory", "Disk", "PID")]
     pressed = {**REAL, "status": {**REAL["status"], "conditions": [*conditions, {"type": "Strange"}]}}
     assert (
-        virtual_node(pressed, offered_amounts(pressed, {}), STANDING, is_open=True)["status"]["conditions"]
+        make_virtual_node(pressed, offered_amounts(pressed, {}), STANDING, is_open=True)["status"]["conditions"]
         == conditions
     )
 
 
-def _as_read(node: dict[str, Any]) -> dict[str, Any]:
+def _node_as_read(node: dict[str, Any]) -> dict[str, Any]:
     return {**node, "metadata": {**node["metadata"], "uid": "u", "resourceVersion": "1"}}
 
 
@@ -233,22 +233,24 @@ class Pool:
         self.cluster = SimCluster("pool", Settings(score="random"), clock=lambda: self.now)
         self.transport = SimTransport(self.cluster)
 
-    async def ask(self, method: str, path: str, body: Any = None, **params: str) -> None:
+    async def send_request(self, method: str, path: str, body: Any = None, **params: str) -> None:
         data = None if body is None else json.dumps(body).encode()
         answer = await self.transport.request(method, path, params, data)
         assert answer.status < 300, answer.body
 
-    async def add(self, node: dict[str, Any]) -> None:
-        await self.ask("POST", "/api/v1/nodes", node)
+    async def add_node(self, node: dict[str, Any]) -> None:
+        await self.send_request("POST", "/api/v1/nodes", node)
 
-    async def submit(self, name: str, cores: int) -> None:
+    async def submit_pod(self, name: str, cores: int) -> None:
         tolerations = [{"key": POOL_TAINT, "operator": "Exists"}]
-        await self.ask("POST", "/api/v1/namespaces/default/pods", pod(name, cpu=str(cores), tolerations=tolerations))
+        await self.send_request(
+            "POST", "/api/v1/namespaces/default/pods", pod(name, cpu=str(cores), tolerations=tolerations)
+        )
 
-    async def delete(self, name: str) -> None:
-        await self.ask("DELETE", f"/api/v1/namespaces/default/pods/{name}")
+    async def delete_pod(self, name: str) -> None:
+        await self.send_request("DELETE", f"/api/v1/namespaces/default/pods/{name}")
 
-    def settle(self) -> None:
+    def run_until_settled(self) -> None:
         while True:
             due = self.cluster.machine.run_step(self.now)
             if due is None:
@@ -270,7 +272,7 @@ def real_node(name: str, cores: int) -> dict[str, Any]:
     return {"metadata": {"name": name, "labels": {}}, "spec": {}, "status": status}
 
 
-def judge(pool: Pool, free_cores: dict[str, int]) -> tuple[int, int]:
+def count_misplaced_pods(pool: Pool, free_cores: dict[str, int]) -> tuple[int, int]:
     """Pods that were accepted and fit nowhere in truth; pods that were refused although a node has room for them.
 
     free_cores: of each real node, by its virtual node's name.
@@ -291,50 +293,50 @@ async def test_scattered_room_accepts_nothing_impossible_and_refuses_nothing_pos
     for number in range(40):
         node, daemons = real_node(f"n{number}", chance.choice([4, 8, 16])), chance.randint(0, 2)
         amounts = offered_amounts(node, {"cpu": daemons * 1000, "pods": daemons})
-        made = virtual_node(node, amounts, STANDING, is_open=True)
+        made = make_virtual_node(node, amounts, STANDING, is_open=True)
         free_cores[made["metadata"]["name"]] = amounts["cpu"] // 1000
-        await pool.add(made)
+        await pool.add_node(made)
     for number in range(50):
-        await pool.submit(f"big-{number}", 20)
+        await pool.submit_pod(f"big-{number}", 20)
     for number in range(60):
-        await pool.submit(f"small-{number}", chance.choice([1, 2, 3]))
-    pool.settle()
-    assert judge(pool, free_cores) == (0, 0)
+        await pool.submit_pod(f"small-{number}", chance.choice([1, 2, 3]))
+    pool.run_until_settled()
+    assert count_misplaced_pods(pool, free_cores) == (0, 0)
     assert len(pool.cores_by_node()[""]) >= 50, "the big ones wait"
     assert sum(map(len, pool.cores_by_node().values())) == 110
     for phase in range(6):
         size = chance.choice([1, 2, 5, 8, 14])
         for one in pool.cluster.objects("pods"):
             if chance.random() < 0.4:
-                await pool.delete(one["metadata"]["name"])
+                await pool.delete_pod(one["metadata"]["name"])
         for number in range(40):
-            await pool.submit(f"phase-{phase}-{number}", size)
-        pool.settle()
-        assert judge(pool, free_cores) == (0, 0)
+            await pool.submit_pod(f"phase-{phase}-{number}", size)
+        pool.run_until_settled()
+        assert count_misplaced_pods(pool, free_cores) == (0, 0)
 
 
 async def test_one_node_that_shows_the_sum_does_both() -> None:
     """What the test above would find in a virtual node of the usual kind; it is the same judge."""
     pool = Pool()
     reals = {f"own-1.n{number}": 8 for number in range(20)}
-    whole = virtual_node(
+    whole = make_virtual_node(
         real_node("all", 8 * 20), offered_amounts(real_node("all", 8 * 20), {}), STANDING, is_open=True
     )
-    await pool.add(whole)
+    await pool.add_node(whole)
     for number in range(8):
-        await pool.submit(f"big-{number}", 20)
-    pool.settle()
+        await pool.submit_pod(f"big-{number}", 20)
+    pool.run_until_settled()
     for number in range(10):
-        await pool.submit(f"small-{number}", 2)
-    pool.settle()
-    accepted_impossible, refused_possible = judge(pool, reals)
+        await pool.submit_pod(f"small-{number}", 2)
+    pool.run_until_settled()
+    accepted_impossible, refused_possible = count_misplaced_pods(pool, reals)
     assert accepted_impossible == 8, "20 cores, and no node has more than 8"
     assert refused_possible == 10, "the books are full, the nodes are empty"
 
 
 def test_the_name_of_a_loan_is_not_part_of_what_a_scheduler_sees() -> None:
     one, other = (
-        virtual_node(REAL, offered_amounts(REAL, {}), replace(STANDING, loan=Generation(9, number)), is_open=True)
+        make_virtual_node(REAL, offered_amounts(REAL, {}), replace(STANDING, loan=Generation(9, number)), is_open=True)
         for number in (1, 2)
     )
     assert one["metadata"]["labels"] == other["metadata"]["labels"]

@@ -22,13 +22,13 @@ from spillway.rpc.probe import Identity, ProbeResult, probe_instance
 from spillway.settings import OperatorError
 from spillway.store import RedisStore, StoreSettings, StoreUnavailable
 from spillway.version import VERSION
-from spillway_cli.config import Config, names_health_ports, started_by
+from spillway_cli.config import Config, health_ports_hint, start_hint
 from spillway_cli.doctor import fleet, log, members, services
-from spillway_cli.doctor.checks import Check, failed, skipped, warning
-from spillway_cli.doctor.pages import read_page
+from spillway_cli.doctor.checks import Check, failed_check, skipped_check, warning_check
+from spillway_cli.doctor.pages import read_health_pages
 from spillway_cli.log_commands import kafka_settings
-from spillway_cli.reading import all_workloads
-from spillway_cli.session import connection
+from spillway_cli.reading import list_all_workloads
+from spillway_cli.session import connection_options
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class Examination:
     config: Config
     seconds: float
 
-    async def checks(self) -> list[Check]:
+    async def run_checks(self) -> list[Check]:
         """Returns all checks in the order of the report: services, processes, log and store, fleet."""
         config = self.config
         instances = (
@@ -55,43 +55,43 @@ class Examination:
             (LENDING, config.lending_endpoints),
         )
         probed, pages, (of_log, ours, is_log_there) = await asyncio.gather(
-            asyncio.gather(*(self._probed(service, endpoints) for service, endpoints in instances)),
-            asyncio.gather(*(asyncio.to_thread(read_page, address, self.seconds) for address in config.health)),
-            self._log_and_store(),
+            asyncio.gather(*(self._probe_endpoints(service, endpoints) for service, endpoints in instances)),
+            asyncio.gather(*(asyncio.to_thread(read_health_pages, address, self.seconds) for address in config.health)),
+            self._check_log_and_store(),
         )
-        if not is_log_there and services.nobody_answers((one for found in probed for one in found), pages):
-            return [services.nothing_runs(config.endpoints, started_by(config, "endpoints"))]
+        if not is_log_there and services.is_everything_silent((one for found in probed for one in found), pages):
+            return [services.nothing_runs_check(config.endpoints, start_hint(config, "endpoints"))]
         checks: list[Check] = []
         version_by_process = {page.name: page.version for page in pages if page.version}
         for (service, _), found in zip(instances, probed, strict=True):
-            checks += [services.endpoint(service.who, one) for one in found]
-            checks += [check for one in found for check in services.certificate(service.who, one, time.time())]
-            checks.append(services.active(service.who, found))
+            checks += [services.check_endpoint(service.who, one) for one in found]
+            checks += [check for one in found for check in services.check_certificate(service.who, one, time.time())]
+            checks.append(services.check_active_instance(service.who, found))
             version_by_process |= {f"{service.who} {one.endpoint}": one.version for one in found if one.version}
-        checks.append(services.versions(VERSION, version_by_process))
-        checks += [check for page in pages for check in services.page(page)]
+        checks.append(services.check_versions(VERSION, version_by_process))
+        checks += [check for page in pages for check in services.check_health_pages(page)]
         if not pages:
-            checks.append(skipped("processes", "no health port is named", names_health_ports()))
+            checks.append(skipped_check("processes", "no health port is named", health_ports_hint()))
         checks += of_log
         planners, scalers, lenders = (tuple(one.endpoint for one in found if one.code == "OK") for found in probed)
         visits: Sequence[members.Visit] = ()
         if planners:
-            of_fleet, visits = await self._fleet(planners)
+            of_fleet, visits = await self._check_fleet(planners)
             checks += of_fleet
         if scalers:
-            checks += await self._scaling(scalers)
+            checks += await self._check_scaling(scalers)
         if lenders:
-            checks += await self._lending(lenders, visits, ours)
+            checks += await self._check_lending(lenders, visits, ours)
         return checks
 
-    async def _probed(self, service: RpcService, endpoints: Sequence[str]) -> Sequence[ProbeResult]:
+    async def _probe_endpoints(self, service: RpcService, endpoints: Sequence[str]) -> Sequence[ProbeResult]:
         config = self.config
         identity = Identity(config.token, config.ca, config.certificate, config.key)
         return await asyncio.gather(
             *(probe_instance(service, endpoint, identity, self.seconds) for endpoint in endpoints)
         )
 
-    async def _log_and_store(self) -> tuple[list[Check], str, bool]:
+    async def _check_log_and_store(self) -> tuple[list[Check], str, bool]:
         """Returns the checks, the fleet id of the log ("" if unknown), and whether the log or the store answers."""
         settings = kafka_settings(KafkaSettings, self.config)
         fleet_id = self.config.fleet
@@ -100,102 +100,116 @@ class Examination:
             found = await inspect_log(access, settings.topic_prefix, self.seconds)
         except OperatorError as error:
             hint = "SPILLWAY_KAFKA_SECURITY_PROTOCOL, …_SASL_…, …_SSL_… say who we are; docs/security.md has the rights"
-            checks, is_there = [failed("Kafka", str(error), hint)], True
+            checks, is_there = [failed_check("Kafka", str(error), hint)], True
         except BusUnavailable as error:
             hint = "are the brokers up? SPILLWAY_KAFKA names them; services go on by themselves once they are back"
-            checks, is_there = [failed("Kafka", str(error), hint)], False
+            checks, is_there = [failed_check("Kafka", str(error), hint)], False
         else:
             is_there = True
-            checks = log.log(found, fleet_id, TopicSettings(topic_prefix=settings.topic_prefix))
+            checks = log.check_log(found, fleet_id, TopicSettings(topic_prefix=settings.topic_prefix))
             fleet_id = found.fleet
-        of_store = await self._store(fleet_id)
+        of_store = await self._check_store(fleet_id)
         return [*checks, of_store], fleet_id, is_there or of_store.outcome in ("ok", "warning")
 
-    async def _store(self, fleet_id: str) -> Check:
+    async def _check_store(self, fleet_id: str) -> Check:
         if not self.config.redis:
-            return skipped("Redis", "no address is named", "SPILLWAY_REDIS=redis://host:port/0")
+            return skipped_check("Redis", "no address is named", "SPILLWAY_REDIS=redis://host:port/0")
         try:
             async with RedisStore(StoreSettings(self.config.redis, self.seconds), fleet_id) as store:
-                return log.store(await store.inspect_redis(), fleet_id)
+                return log.check_store(await store.inspect_redis(), fleet_id)
         except (StoreUnavailable, OperatorError) as error:
             hint = "history and explaining past decisions need it, nothing else: start it, and it is filled again"
-            return failed("Redis", str(error), hint)
+            return failed_check("Redis", str(error), hint)
 
     # ── What the services know: asked of endpoints that have answered, so that one that hangs is not waited for ─────
 
-    async def _fleet(self, endpoints: Sequence[str]) -> tuple[list[Check], Sequence[members.Visit]]:
+    async def _check_fleet(self, endpoints: Sequence[str]) -> tuple[list[Check], Sequence[members.Visit]]:
         """Returns the checks, and the results of the visits to clusters."""
         visits: list[members.Visit] = []
 
-        async def clusters(found: api.ListClustersReply) -> list[Check]:
-            visits.extend(await self._visits(found.clusters))
-            checks = fleet.clusters(found.clusters)
+        async def check_clusters_and_visits(found: api.ListClustersReply) -> list[Check]:
+            visits.extend(await self._visit_clusters(found.clusters))
+            checks = fleet.check_clusters(found.clusters)
             if not self.config.credentials:
                 hint = "SPILLWAY_CREDENTIALS: the folder of snapshot's kubeconfigs, and service=folder of the others'"
-                checks.append(skipped("credentials", "no folder is named", hint))
-            return [*checks, *(check for visit in visits for check in members.judged(visit, time.time()))]
+                checks.append(skipped_check("credentials", "no folder is named", hint))
+            return [*checks, *(check for visit in visits for check in members.check_visit(visit, time.time()))]
 
-        async with PlannerClient(endpoints, **connection(self.config)) as client:
+        async with PlannerClient(endpoints, **connection_options(self.config)) as client:
             checks = [
-                *await _judged("clusters", client.list_clusters(api.ListClustersRequest()), clusters),
-                *await _judged("brakes", client.list_brakes(api.ListBrakesRequest()), _at_once(fleet.brakes)),
-                *await _judged("workloads", all_workloads(client, ""), _at_once(fleet.workloads)),
-                *await _judged("orphans", client.list_orphans(api.ListOrphansRequest("")), _at_once(fleet.orphans)),
+                *await _checks_of_answer(
+                    "clusters", client.list_clusters(api.ListClustersRequest()), check_clusters_and_visits
+                ),
+                *await _checks_of_answer(
+                    "brakes", client.list_brakes(api.ListBrakesRequest()), _as_async_judge(fleet.check_brakes)
+                ),
+                *await _checks_of_answer(
+                    "workloads", list_all_workloads(client, ""), _as_async_judge(fleet.check_workloads)
+                ),
+                *await _checks_of_answer(
+                    "orphans", client.list_orphans(api.ListOrphansRequest("")), _as_async_judge(fleet.check_orphans)
+                ),
             ]
         return checks, visits
 
-    async def _visits(self, clusters: Sequence[api.ClusterReply]) -> Sequence[members.Visit]:
+    async def _visit_clusters(self, clusters: Sequence[api.ClusterReply]) -> Sequence[members.Visit]:
         limit = asyncio.Semaphore(AT_ONCE_MAX)
 
-        async def visited(service: str, folder: Path, cluster: api.ClusterReply) -> members.Visit:
+        async def visit_within_limit(service: str, folder: Path, cluster: api.ClusterReply) -> members.Visit:
             async with limit:
-                return await members.visit(folder, cluster.cluster, cluster.credential, self.seconds, service)
+                return await members.visit_cluster(folder, cluster.cluster, cluster.credential, self.seconds, service)
 
-        folders = [members.folder_of(entry) for entry in self.config.credentials]
+        folders = [members.parse_credentials_entry(entry) for entry in self.config.credentials]
         return await asyncio.gather(
             *(
-                visited(service, folder, cluster)
+                visit_within_limit(service, folder, cluster)
                 for service, folder in folders
                 for cluster in clusters
-                if members.is_needed(service, folder, cluster.credential)
+                if members.is_credential_needed(service, folder, cluster.credential)
             )
         )
 
-    async def _scaling(self, endpoints: Sequence[str]) -> list[Check]:
-        async with ScalingClient(endpoints, **connection(self.config)) as client:
-            return await _judged("scale policies", _policies(client), _at_once(fleet.policies))
+    async def _check_scaling(self, endpoints: Sequence[str]) -> list[Check]:
+        async with ScalingClient(endpoints, **connection_options(self.config)) as client:
+            return await _checks_of_answer(
+                "scale policies", _explain_all_policies(client), _as_async_judge(fleet.check_policies)
+            )
 
-    async def _lending(self, endpoints: Sequence[str], visits: Sequence[members.Visit], ours: str) -> list[Check]:
-        async with LendingClient(endpoints, **connection(self.config)) as client:
+    async def _check_lending(self, endpoints: Sequence[str], visits: Sequence[members.Visit], ours: str) -> list[Check]:
+        async with LendingClient(endpoints, **connection_options(self.config)) as client:
 
-            async def judge(lent: Sequence[LentNode]) -> list[Check]:
+            async def check_loans_and_rights(lent: Sequence[LentNode]) -> list[Check]:
                 declared = (await client.list_lending(ListLendingRequest())).clusters
-                lending = fleet.lending(declared, lent, int(1000 * time.time()))
-                rights = fleet.bridge_rights(visits, declared)
-                return [*lending, *rights, *fleet.marks(visits, declared, ours)]
+                lending = fleet.check_lending(declared, lent, int(1000 * time.time()))
+                rights = fleet.check_bridge_rights(visits, declared)
+                return [*lending, *rights, *fleet.check_lending_marks(visits, declared, ours)]
 
-            return await _judged("lending", _lent(client), judge)
+            return await _checks_of_answer("lending", _list_all_lent_nodes(client), check_loans_and_rights)
 
 
-async def _judged(name: str, answer: Awaitable[T], judge: Callable[[T], Awaitable[list[Check]]]) -> list[Check]:
+async def _checks_of_answer(
+    name: str, answer: Awaitable[T], judge: Callable[[T], Awaitable[list[Check]]]
+) -> list[Check]:
     """Returns the checks made from an answer. If the call is forbidden or fails, returns a check with that."""
     try:
         return await judge(await answer)
     except RequestError as error:
         if error.code == "PERMISSION_DENIED":
             hint = "give this caller the verb `read` in namespace `*` in the callers file"
-            return [skipped(name, error.text, hint)]
-        return [warning(name, f"{error.code}: {error.text}", "mend the checks of services above, then look again")]
+            return [skipped_check(name, error.text, hint)]
+        return [
+            warning_check(name, f"{error.code}: {error.text}", "mend the checks of services above, then look again")
+        ]
 
 
-def _at_once(judge: Callable[[T], list[Check]]) -> Callable[[T], Awaitable[list[Check]]]:
-    async def judged(answer: T) -> list[Check]:
+def _as_async_judge(judge: Callable[[T], list[Check]]) -> Callable[[T], Awaitable[list[Check]]]:
+    async def judge_answer(answer: T) -> list[Check]:
         return judge(answer)
 
-    return judged
+    return judge_answer
 
 
-async def _policies(client: ScalingClient) -> list[ExplainPolicyReply]:
+async def _explain_all_policies(client: ScalingClient) -> list[ExplainPolicyReply]:
     """Returns the explanations of all scale policies. Policies that were deleted meanwhile are left out."""
     listed: list[PolicyReply] = []
     token = ""
@@ -207,7 +221,7 @@ async def _policies(client: ScalingClient) -> list[ExplainPolicyReply]:
             break
     limit = asyncio.Semaphore(AT_ONCE_MAX)
 
-    async def explained(policy: PolicyReply) -> ExplainPolicyReply | None:
+    async def explain_unless_deleted(policy: PolicyReply) -> ExplainPolicyReply | None:
         request = ExplainPolicyRequest(policy.namespace, policy=policy.policy, kind=policy.kind)
         async with limit:
             try:
@@ -217,11 +231,11 @@ async def _policies(client: ScalingClient) -> list[ExplainPolicyReply]:
                     return None
                 raise
 
-    answers = await asyncio.gather(*map(explained, listed[:POLICIES_MAX]))
+    answers = await asyncio.gather(*map(explain_unless_deleted, listed[:POLICIES_MAX]))
     return [answer for answer in answers if answer is not None]
 
 
-async def _lent(client: LendingClient) -> list[LentNode]:
+async def _list_all_lent_nodes(client: LendingClient) -> list[LentNode]:
     found: list[LentNode] = []
     token = ""
     while True:

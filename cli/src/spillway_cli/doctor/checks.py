@@ -27,30 +27,30 @@ class Check:
     hint: str = ""
 
 
-def ok(name: str, text: str) -> Check:
+def ok_check(name: str, text: str) -> Check:
     return Check(name, CheckOutcome.ok, text)
 
 
-def warning(name: str, text: str, hint: str) -> Check:
+def warning_check(name: str, text: str, hint: str) -> Check:
     return Check(name, CheckOutcome.warning, text, hint)
 
 
-def failed(name: str, text: str, hint: str) -> Check:
+def failed_check(name: str, text: str, hint: str) -> Check:
     return Check(name, CheckOutcome.failed, text, hint)
 
 
-def skipped(name: str, text: str, hint: str) -> Check:
+def skipped_check(name: str, text: str, hint: str) -> Check:
     return Check(name, CheckOutcome.skipped, text, hint)
 
 
-def named(names: Iterable[str]) -> str:
+def shown_names_text(names: Iterable[str]) -> str:
     """Returns the first few names, and the number of the others."""
     listed = list(names)
     rest = f" and {len(listed) - SHOWN_MAX} more" if len(listed) > SHOWN_MAX else ""
     return ", ".join(listed[:SHOWN_MAX]) + rest
 
 
-def shortened(name: str, checks: Sequence[Check], hint: str) -> list[Check]:
+def shortened_checks(name: str, checks: Sequence[Check], hint: str) -> list[Check]:
     """Returns the first few checks, failed ones first, and one more that has the number of the others."""
     ordered = sorted(checks, key=lambda check: check.outcome is not CheckOutcome.failed)
     if len(ordered) <= SHOWN_MAX:

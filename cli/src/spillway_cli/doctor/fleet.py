@@ -18,9 +18,17 @@ from spillway.lending_marks import LENDING
 from spillway.status_details import details_of_status, hold_text
 from spillway.texts import counted_noun
 from spillway.troubles import TroubleCode, code_of_record
-from spillway_cli.doctor.checks import Check, failed, named, ok, shortened, skipped, warning
+from spillway_cli.doctor.checks import (
+    Check,
+    failed_check,
+    ok_check,
+    shortened_checks,
+    shown_names_text,
+    skipped_check,
+    warning_check,
+)
 from spillway_cli.doctor.members import Visit
-from spillway_cli.output import duration
+from spillway_cli.output import duration_text
 
 RECALL_MS_MAX = 15 * 60_000
 """The longest time of a recall; the same as in the alert SpillwayRecallsLate."""
@@ -35,45 +43,47 @@ _HELD = {
 }
 
 
-def cluster(found: api.ClusterReply) -> Check:
+def check_cluster(found: api.ClusterReply) -> Check:
     """Judges one cluster: the age of its last report, and the reason why it cannot be followed, if any."""
     name = f"cluster {found.cluster}"
-    age = duration(found.age_ms)
+    age = duration_text(found.age_ms)
     if found.state == "Duplicate":
         hint = f"`spillway cluster leave {found.cluster}`: the other one counts its nodes"
-        return warning(name, f"is the same API server as {found.trouble}, and takes nothing", hint)
+        return warning_check(name, f"is the same API server as {found.trouble}, and takes nothing", hint)
     if found.state == "Unknown":
         hint = "is a snapshot service up, and does its credentials folder have this credential's file?"
-        return failed(name, f"nothing was heard of it yet (credential {found.credential})", hint)
+        return failed_check(name, f"nothing was heard of it yet (credential {found.credential})", hint)
     trouble = code_of_record(found.trouble_code, found.trouble)
     if trouble == TroubleCode.UNWRITABLE:
-        return failed(name, f"last heard {age} ago: {found.trouble}", UNWRITABLE_HINT)
+        return failed_check(name, f"last heard {age} ago: {found.trouble}", UNWRITABLE_HINT)
     is_ours = trouble == TroubleCode.NOT_ALLOWED
     if found.state == "Unreachable" or is_ours:
         mended = f"renew {found.credential}.kubeconfig, or give its account the right that is named"
         hint = mended if is_ours else "its API server or the way there is down: mend that"
-        return failed(name, f"last heard {age} ago: {found.trouble}", hint)
+        return failed_check(name, f"last heard {age} ago: {found.trouble}", hint)
     if found.state != "Ready":
         hint = "nothing new goes there: is a snapshot service up, and has it this cluster's turn?"
-        return failed(name, f"{found.state}: last heard {age} ago", hint)
+        return failed_check(name, f"{found.state}: last heard {age} ago", hint)
     if found.trouble:
-        return warning(name, f"heard {age} ago: {found.trouble}", "its collector tries again by itself")
+        return warning_check(name, f"heard {age} ago: {found.trouble}", "its collector tries again by itself")
     if not found.nodes:
-        return warning(name, f"heard {age} ago: no node counts there", "`spillway cluster nodes` says why")
+        return warning_check(name, f"heard {age} ago: no node counts there", "`spillway cluster nodes` says why")
     phase = "" if found.phase == PHASE_ACTIVE else f", {found.phase}"
-    return ok(name, f"heard {age} ago, {found.nodes_ready} of {counted_noun(found.nodes, 'node')} ready{phase}")
+    return ok_check(name, f"heard {age} ago, {found.nodes_ready} of {counted_noun(found.nodes, 'node')} ready{phase}")
 
 
-def clusters(found: Sequence[api.ClusterReply]) -> list[Check]:
+def check_clusters(found: Sequence[api.ClusterReply]) -> list[Check]:
     if not found:
-        return [warning("clusters", "none has joined", "`spillway cluster join NAME --credential NAME --tier own`")]
-    return [cluster(one) for one in found]
+        return [
+            warning_check("clusters", "none has joined", "`spillway cluster join NAME --credential NAME --tier own`")
+        ]
+    return [check_cluster(one) for one in found]
 
 
-def brakes(found: api.ListBrakesReply) -> list[Check]:
+def check_brakes(found: api.ListBrakesReply) -> list[Check]:
     """Judges brakes that are set, and moves that wait for an operator's confirmation."""
     checks = [
-        warning(
+        warning_check(
             f"brake {brake.scope}",
             f"frozen by {brake.by}: {brake.reason or 'no reason given'}; holds back {counted_noun(brake.replicas)}",
             "while it is nothing moves that nobody asked for: `spillway unfreeze` when its reason is over",
@@ -82,7 +92,7 @@ def brakes(found: api.ListBrakesReply) -> list[Check]:
         if brake.frozen
     ]
     checks += [
-        warning(
+        warning_check(
             f"confirmation {one.scope}",
             f"{one.replicas} of {counted_noun(one.fleet_replicas)} wait for a person's yes to move",
             f"`spillway confirm {one.scope}` lets them",
@@ -90,41 +100,43 @@ def brakes(found: api.ListBrakesReply) -> list[Check]:
         for one in found.confirmations
         if not one.given
     ]
-    return checks or [ok("brakes", "nothing is frozen, nothing waits for a confirmation")]
+    return checks or [ok_check("brakes", "nothing is frozen, nothing waits for a confirmation")]
 
 
-def orphans(found: api.ListOrphansReply) -> list[Check]:
+def check_orphans(found: api.ListOrphansReply) -> list[Check]:
     """Judges objects of ours that no placement names."""
     if not found.orphans:
         return []
-    listed = named(f"{one.namespace}/{one.name} in {one.cluster}" for one in found.orphans)
-    return [warning("orphans", f"no placement names {listed}", "`spillway orphans`; they are never touched")]
+    listed = shown_names_text(f"{one.namespace}/{one.name} in {one.cluster}" for one in found.orphans)
+    return [warning_check("orphans", f"no placement names {listed}", "`spillway orphans`; they are never touched")]
 
 
-def workloads(found: Sequence[api.WorkloadReply]) -> list[Check]:
+def check_workloads(found: Sequence[api.WorkloadReply]) -> list[Check]:
     """Judges workloads. Each one that is stuck appears with its reason."""
-    stuck = [check for one in found for check in _stuck(one)]
+    stuck = [check for one in found for check in _check_stuck_workload(one)]
     if not stuck:
-        return [ok("workloads", f"{len(found)}, none is stuck")]
-    return shortened("workloads", stuck, "`spillway get` lists all")
+        return [ok_check("workloads", f"{len(found)}, none is stuck")]
+    return shortened_checks("workloads", stuck, "`spillway get` lists all")
 
 
-def _stuck(found: api.WorkloadReply) -> Iterable[Check]:
+def _check_stuck_workload(found: api.WorkloadReply) -> Iterable[Check]:
     placement = found.placement
     name, short = f"workload {placement.namespace}/{placement.name}", f"{placement.name} -n {placement.namespace}"
     if placement.unplaced:
         why = f": {placement.waiting_for}" if placement.waiting_for else ""
         text = f"{placement.unplaced} of {counted_noun(placement.replicas)} have no place{why}"
-        yield warning(name, text, f"`spillway explain {short}` says what binds, and what would let more in")
+        yield warning_check(name, text, f"`spillway explain {short}` says what binds, and what would let more in")
     for status in found.statuses:
         where = f"{name} in {status.cluster}"
         if status.state in _HELD:
-            yield failed(where, f"{status.state}: {status.message}", _HELD[status.state])
+            yield failed_check(where, f"{status.state}: {status.message}", _HELD[status.state])
         elif hold := details_of_status(status).hold:
-            yield warning(where, hold_text(hold), f"`spillway get {short}` says more")
+            yield warning_check(where, hold_text(hold), f"`spillway get {short}` says more")
         if status.unschedulable:
             text = f"{counted_noun(status.unschedulable, 'pod')} cannot be scheduled: {status.unschedulable_reason}"
-            yield warning(where, text, "where there is room elsewhere they are taken back; else `spillway explain`")
+            yield warning_check(
+                where, text, "where there is room elsewhere they are taken back; else `spillway explain`"
+            )
 
 
 _GOOD_WHEN = {"AbleToScale": "True", "ScalingActive": "True", "Ready": "True", "Fallback": "False"}
@@ -132,28 +144,28 @@ _DISABLED = "ScalingDisabled"
 """The reason of the condition of a workload with 0 replicas, which is not scaled. This is no fault."""
 
 
-def policies(found: Sequence[ExplainPolicyReply]) -> list[Check]:
+def check_policies(found: Sequence[ExplainPolicyReply]) -> list[Check]:
     """Judges scale policies: those that cannot decide, or that cannot read some of their metrics."""
-    checks = [check for one in found for check in _policy(one)]
+    checks = [check for one in found for check in _check_policy(one)]
     if not checks:
-        return [ok("scale policies", f"{len(found)}, none has an error")]
-    return shortened("scale policies", checks, "`spillway get hpa` lists all")
+        return [ok_check("scale policies", f"{len(found)}, none has an error")]
+    return shortened_checks("scale policies", checks, "`spillway get hpa` lists all")
 
 
-def _policy(found: ExplainPolicyReply) -> Iterable[Check]:
+def _check_policy(found: ExplainPolicyReply) -> Iterable[Check]:
     policy = found.policy
     name = f"scale policy {policy.namespace}/{policy.policy}"
     hint = f"`spillway explain hpa/{policy.policy} -n {policy.namespace}` says which value of which metric is missing"
     for metric in found.metrics:
         if metric.trouble:
-            yield warning(name, f"{metric.metric}: {metric.trouble}", hint)
+            yield warning_check(name, f"{metric.metric}: {metric.trouble}", hint)
     for one in found.conditions:
         good = _GOOD_WHEN.get(one.type)
         if good and one.status not in (good, "Unknown") and one.reason != _DISABLED:
-            yield failed(name, f"{one.type} is {one.status}: {one.reason}: {one.message}".rstrip(": "), hint)
+            yield failed_check(name, f"{one.type} is {one.status}: {one.reason}: {one.message}".rstrip(": "), hint)
 
 
-def marks(visits: Sequence[Visit], declared: Sequence[ClusterLending], ours: str) -> list[Check]:
+def check_lending_marks(visits: Sequence[Visit], declared: Sequence[ClusterLending], ours: str) -> list[Check]:
     """Judges nodes that have the taint of lending in clusters that declare no lending.
 
     ours: the id of this fleet; empty: unknown.
@@ -162,27 +174,27 @@ def marks(visits: Sequence[Visit], declared: Sequence[ClusterLending], ours: str
     """
     lending = {one.cluster for one in declared}
     left = [visit for visit in visits if visit.cluster not in lending]
-    return [check for visit in left for check in _marks(visit.cluster, visit.marked, ours)]
+    return [check for visit in left for check in _check_cluster_marks(visit.cluster, visit.marked, ours)]
 
 
-def _marks(cluster: str, marked: Sequence[tuple[str, str]], ours: str) -> Iterable[Check]:
+def _check_cluster_marks(cluster: str, marked: Sequence[tuple[str, str]], ours: str) -> Iterable[Check]:
     """Judges one cluster. marked: (node, fleet id in its label) for each node with the taint."""
     others = sorted({fleet for _, fleet in marked if ours and fleet != ours})
     name = f"marks of lending in {cluster}"
     if left := [node for node, fleet in marked if fleet not in others]:
-        text = f"{named(left)} bear the taint {LENDING}, and the cluster lends nothing"
+        text = f"{shown_names_text(left)} bear the taint {LENDING}, and the cluster lends nothing"
         hint = (
             f"`spillway lending declare {cluster} --pool POOL`, then `spillway lending withdraw {cluster}`: "
             "they are emptied and given back; docs/lending.md"
         )
-        yield warning(name, text, hint)
+        yield warning_check(name, text, hint)
     for fleet in others:
-        nodes = named(node for node, of in marked if of == fleet)
+        nodes = shown_names_text(node for node, of in marked if of == fleet)
         hint = f"is fleet {fleet} there no more? `kubectl taint node NODE {LENDING}-` once no lent pod is on it"
-        yield warning(name, f"{nodes} bear the taint {LENDING} of fleet {fleet}", hint)
+        yield warning_check(name, f"{nodes} bear the taint {LENDING} of fleet {fleet}", hint)
 
 
-def bridge_rights(visits: Sequence[Visit], declared: Sequence[ClusterLending]) -> list[Check]:
+def check_bridge_rights(visits: Sequence[Visit], declared: Sequence[ClusterLending]) -> list[Check]:
     """Judges the rights that the bridge lacks in clusters that lend and in pools. It works without them, only worse."""
     roles: dict[str, list[AccountRole]] = {}
     for one in declared:
@@ -192,54 +204,64 @@ def bridge_rights(visits: Sequence[Visit], declared: Sequence[ClusterLending]) -
     of_bridge = {visit.cluster: visit for visit in visits if visit.service == BRIDGE_OWNER.service}
     if roles and visits and not of_bridge:
         text = "it cannot be asked what its account may do: no folder with its credentials is named"
-        return [skipped("rights of vk-bridge", text, "SPILLWAY_CREDENTIALS: vk-bridge=folder of its kubeconfigs")]
-    return [check for name, asked in roles.items() if name in of_bridge for check in _rights(of_bridge[name], asked)]
+        return [skipped_check("rights of vk-bridge", text, "SPILLWAY_CREDENTIALS: vk-bridge=folder of its kubeconfigs")]
+    return [
+        check
+        for name, asked in roles.items()
+        if name in of_bridge
+        for check in _check_cluster_rights(of_bridge[name], asked)
+    ]
 
 
-def _rights(visit: Visit, roles: Sequence[AccountRole]) -> Iterable[Check]:
+def _check_cluster_rights(visit: Visit, roles: Sequence[AccountRole]) -> Iterable[Check]:
     name = f"rights of vk-bridge in {visit.cluster}"
     if visit.bad or visit.trouble:
         return  # The check of its credential reports that.
     if visit.lacking is None:
-        files = " and ".join(_file(role) for role in roles)
-        yield skipped(name, "its API server does not say what the account may do", f"compare with {files} by hand")
+        files = " and ".join(_role_file(role) for role in roles)
+        yield skipped_check(
+            name, "its API server does not say what the account may do", f"compare with {files} by hand"
+        )
         return
     missing = {right: (role, without) for role in roles for right, without in role.effect_by_optional_right().items()}
     for right, (role, without) in missing.items():
         if right in visit.lacking:
             resource = f"{right.resource}.{right.group}" if right.group else right.resource
-            hint = f"apply {_file(role)} there again; the bridge tries again by itself"
-            yield warning(name, f"its account may not {right.verb} {resource}: {without}", hint)
+            hint = f"apply {_role_file(role)} there again; the bridge tries again by itself"
+            yield warning_check(name, f"its account may not {right.verb} {resource}: {without}", hint)
 
 
-def _file(role: AccountRole) -> str:
+def _role_file(role: AccountRole) -> str:
     return f"deploy/rbac/{role.name}.yaml"
 
 
-def lending(declared: Sequence[ClusterLending], lent: Sequence[LentNode], now_ms: int) -> list[Check]:
+def check_lending(declared: Sequence[ClusterLending], lent: Sequence[LentNode], now_ms: int) -> list[Check]:
     """Judges lending: clusters whose declared lending does not work, and recalls that take too long."""
     checks = []
     for one in declared:
         name = f"lending {one.cluster}"
         if one.paused:
             hint = f"`spillway lending resume {one.cluster}` when its reason is over"
-            checks.append(warning(name, f"declared, and paused by {one.by}: {one.reason or 'no reason given'}", hint))
+            checks.append(
+                warning_check(name, f"declared, and paused by {one.by}: {one.reason or 'no reason given'}", hint)
+            )
         elif one.nodes < 0:
             hint = f"see the check of cluster {one.cluster}"
-            checks.append(warning(name, "declared, and the cluster's capacity is not known", hint))
+            checks.append(warning_check(name, "declared, and the cluster's capacity is not known", hint))
         checks += [
-            warning(name, text, "docs/lending.md; `spillway lending get` shows what holds") for text in one.warnings
+            warning_check(name, text, "docs/lending.md; `spillway lending get` shows what holds")
+            for text in one.warnings
         ]
     late = [
-        warning(
+        warning_check(
             f"lent node {node.cluster}/{node.node}",
-            f"recalled {duration(now_ms - node.recalled_ms)} ago and not back: {node.waiting}",
+            f"recalled {duration_text(now_ms - node.recalled_ms)} ago and not back: {node.waiting}",
             "`spillway lent` says what it waits for; a pod with a finalizer or a long grace in the pool?",
         )
         for node in lent
         if node.recalled_ms and now_ms - node.recalled_ms > RECALL_MS_MAX
     ]
-    checks += shortened("lent nodes", late, "`spillway lent` lists all")
+    checks += shortened_checks("lent nodes", late, "`spillway lent` lists all")
     return checks or [
-        ok("lending", f"declared by {counted_noun(len(declared), 'cluster')}, {len(lent)} nodes are lent")
+        ok_check("lending", f"declared by {counted_noun(len(declared), 'cluster')}, {len(lent)} nodes are lent")
     ]

@@ -30,9 +30,9 @@ from spillway.kubernetes.objects import (
     Kind,
 )
 from spillway.lending_marks import FLEET, LENDING
-from spillway_cli.doctor.checks import Check, failed, named, ok, warning
+from spillway_cli.doctor.checks import Check, failed_check, ok_check, shown_names_text, warning_check
 from spillway_cli.doctor.services import ENDS_SECONDS_LOW
-from spillway_cli.output import duration
+from spillway_cli.output import duration_text
 
 LISTED = (NODES, PODS, NAMESPACES, RESOURCE_QUOTAS, DEPLOYMENTS, STATEFULSETS, REPLICASETS, JOBS)
 """The kinds that a collector must list in every cluster."""
@@ -77,18 +77,20 @@ class Visit:
     lacking: tuple[Right, ...] | None = ()
 
 
-def folder_of(entry: str) -> tuple[str, Path]:
+def parse_credentials_entry(entry: str) -> tuple[str, Path]:
     """Returns the service and the folder of kubeconfigs of a setting's entry; without `service=` it is snapshot's."""
     service, _, folder = entry.rpartition("=")
     return service or SNAPSHOT.service, Path(folder)
 
 
-def is_needed(service: str, folder: Path, credential: str) -> bool:
+def is_credential_needed(service: str, folder: Path, credential: str) -> bool:
     """Returns whether a service needs a credential. A bridge needs them only for clusters that lend and pools."""
     return service != BRIDGE_OWNER.service or (folder / f"{credential}.kubeconfig").exists()
 
 
-async def visit(folder: Path, cluster: str, credential: str, seconds: float, service: str = SNAPSHOT.service) -> Visit:
+async def visit_cluster(
+    folder: Path, cluster: str, credential: str, seconds: float, service: str = SNAPSHOT.service
+) -> Visit:
     """Calls a cluster and changes nothing there. The calls depend on the service.
 
     With snapshot's credential it lists one object of each kind. With other credentials it reads the version. With the
@@ -96,7 +98,7 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float, ser
     """
     try:
         endpoint = await asyncio.to_thread(load_endpoint, folder, credential)
-        expires = expires_at(endpoint)
+        expires = credential_expires_at(endpoint)
     except BadCredentials as error:
         return Visit(cluster, credential, bad=str(error), service=service)
     transport = HttpTransport(Credentials(lambda: endpoint), cluster, ClusterApiSettings())
@@ -107,16 +109,18 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float, ser
             if answer.status == 401:
                 return found(trouble="it does not know us (401)", not_known=True)
             if service == BRIDGE_OWNER.service:
-                return found(lacking=await _lacking(transport))
+                return found(lacking=await _find_lacking_rights(transport))
             if service != SNAPSHOT.service:
                 return found()
             ends = await server_expires_at(endpoint)
-            skew = _skew(answer.date)
+            skew = _clock_skew_seconds(answer.date)
             asked = [transport.request("GET", kind.path(), {"limit": "1"}) for kind in LISTED]
             marked = await transport.request("GET", NODES.path(), {"labelSelector": FLEET, "limit": str(MARKED_MAX)})
             statuses = [one.status for one in await asyncio.gather(*asked)]
-            denied = tuple(_name(kind) for kind, status in zip(LISTED, statuses, strict=True) if status in (401, 403))
-            return found(skew, denied=denied, server_expires=ends, marked=_marked(marked.status, marked.body))
+            denied = tuple(
+                _resource_name(kind) for kind, status in zip(LISTED, statuses, strict=True) if status in (401, 403)
+            )
+            return found(skew, denied=denied, server_expires=ends, marked=_marked_nodes(marked.status, marked.body))
     except ClusterUnreachable as error:
         not_known = error.reason in ("credential", "unauthorized")
         return Visit(cluster, credential, expires, trouble=str(error), not_known=not_known, service=service)
@@ -126,15 +130,15 @@ async def visit(folder: Path, cluster: str, credential: str, seconds: float, ser
         await transport.close()
 
 
-async def _lacking(transport: HttpTransport) -> tuple[Right, ...] | None:
+async def _find_lacking_rights(transport: HttpTransport) -> tuple[Right, ...] | None:
     """Returns the rights of BRIDGE_CAN_DO_WITHOUT that the bridge's account lacks; None if they are unknown."""
-    has = await asyncio.gather(*(_has(transport, right) for right in BRIDGE_CAN_DO_WITHOUT))
+    has = await asyncio.gather(*(_has_right(transport, right) for right in BRIDGE_CAN_DO_WITHOUT))
     if None in has:
         return None
     return tuple(right for right, given in zip(BRIDGE_CAN_DO_WITHOUT, has, strict=True) if not given)
 
 
-async def _has(transport: HttpTransport, right: Right) -> bool | None:
+async def _has_right(transport: HttpTransport, right: Right) -> bool | None:
     resource, _, part = right.resource.partition("/")
     attributes = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": part}
     review = {
@@ -151,18 +155,18 @@ async def _has(transport: HttpTransport, right: Right) -> bool | None:
         return None
 
 
-def _name(kind: Kind) -> str:
+def _resource_name(kind: Kind) -> str:
     return f"{kind.plural}.{kind.group}" if kind.group else kind.plural
 
 
-def _skew(date: str) -> float | None:
+def _clock_skew_seconds(date: str) -> float | None:
     try:
         return parsedate_to_datetime(date).timestamp() - time.time()
     except ValueError:
         return None
 
 
-def _marked(status: int, body: bytes) -> tuple[tuple[str, str], ...]:
+def _marked_nodes(status: int, body: bytes) -> tuple[tuple[str, str], ...]:
     """Returns (node, fleet id in its label) for each node with the taint of lending."""
     nodes = json.loads(body).get("items") or () if status == 200 else ()
     return tuple(
@@ -191,12 +195,12 @@ async def server_expires_at(endpoint: Endpoint) -> float | None:
     return ssl.cert_time_to_seconds(shown["notAfter"]) if "notAfter" in shown else None
 
 
-def expires_at(endpoint: Endpoint) -> float | None:
+def credential_expires_at(endpoint: Endpoint) -> float | None:
     """Returns the end of the token (a JWT's exp) or client certificate, whichever is first, in Unix seconds."""
-    return min(_ends(endpoint), default=None)
+    return min(_credential_ends(endpoint), default=None)
 
 
-def _ends(endpoint: Endpoint) -> Iterator[float]:
+def _credential_ends(endpoint: Endpoint) -> Iterator[float]:
     if endpoint.token and endpoint.token.count(".") == 2:
         part = endpoint.token.split(".")[1]
         try:
@@ -211,36 +215,36 @@ def _ends(endpoint: Endpoint) -> Iterator[float]:
             raise BadCredentials(f"client certificate: expected one that can be read ({error})") from None
 
 
-def judged(found: Visit, now: float) -> Iterable[Check]:
+def check_visit(found: Visit, now: float) -> Iterable[Check]:
     """Judges a visit. now: Unix seconds."""
     whose = "" if found.service == SNAPSHOT.service else f" of {found.service}"
     name, file = f"credential {found.credential}{whose}", f"{found.credential}.kubeconfig{whose}"
     if found.bad:
-        yield failed(name, found.bad, f"write {file} anew: docs/operations.md, Install")
+        yield failed_check(name, found.bad, f"write {file} anew: docs/operations.md, Install")
         return
     left = None if found.expires is None else found.expires - now
     when = "" if found.expires is None else datetime.fromtimestamp(found.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
     if left is not None and left <= 0:
-        yield failed(name, f"has ended on {when}", f"renew {file}: services read it again by themselves")
+        yield failed_check(name, f"has ended on {when}", f"renew {file}: services read it again by themselves")
         return
     if found.trouble:
         hint = "is its API server up, and is there a way to it from here?"
         hint = f"renew {file}: services read it again by themselves" if found.not_known else hint
-        yield failed(name, f"{found.cluster}: {found.trouble}", hint)
+        yield failed_check(name, f"{found.cluster}: {found.trouble}", hint)
         return
     if found.denied:
         hint = "give its account the rights of deploy/rbac"
-        yield failed(name, f"{found.cluster} forbids to list {named(found.denied)}", hint)
+        yield failed_check(name, f"{found.cluster} forbids to list {shown_names_text(found.denied)}", hint)
     elif left is not None and left < ENDS_SECONDS_LOW:
         hint = f"renew {file}: services read it again by themselves"
-        yield warning(name, f"ends on {when}, in {duration(int(left * 1000))}", hint)
+        yield warning_check(name, f"ends on {when}, in {duration_text(int(left * 1000))}", hint)
     else:
-        yield ok(name, f"lets us in, {f'until {when}' if when else 'says no end'}")
+        yield ok_check(name, f"lets us in, {f'until {when}' if when else 'says no end'}")
     if found.server_expires is not None and found.server_expires - now < ENDS_SECONDS_LOW:
-        text = f"its API server's certificate ends in {duration(int(1000 * (found.server_expires - now)))}"
+        text = f"its API server's certificate ends in {duration_text(int(1000 * (found.server_expires - now)))}"
         hint = "renew it there: nothing believes that server afterwards, and nothing is followed or changed there"
-        yield warning(f"certificate of {found.cluster}", text, hint)
+        yield warning_check(f"certificate of {found.cluster}", text, hint)
     if found.skew_seconds is not None and abs(found.skew_seconds) > SKEW_SECONDS_MAX:
         text = f"is {abs(found.skew_seconds):.0f} s {'before' if found.skew_seconds > 0 else 'behind'} ours"
         hint = "run NTP on both: certificates, tokens and what people read depend on clocks, decisions do not"
-        yield warning(f"clock of {found.cluster}", text, hint)
+        yield warning_check(f"clock of {found.cluster}", text, hint)

@@ -56,7 +56,7 @@ class SimTransport:
             return Response(*unauthorized_answer())
         if faults.garbage:
             return Response(200, GARBAGE)
-        refusal = self._refusal(request)
+        refusal = self._refusal_answer(request)
         if refusal is not None:
             return Response(*refusal)
         if faults.metrics and path.startswith(METRICS_ROOT):
@@ -103,13 +103,13 @@ class SimTransport:
     def _check_allowed(self, request: Request) -> None:
         if self._cluster.faults.unauthorized or self._token != self._cluster.token:
             raise TransportStatus(*unauthorized_answer())
-        refusal = self._refusal(request)
+        refusal = self._refusal_answer(request)
         if refusal is not None:
             raise TransportStatus(*refusal)
 
-    def _refusal(self, request: Request) -> tuple[int, bytes] | None:
+    def _refusal_answer(self, request: Request) -> tuple[int, bytes] | None:
         by_fault = forbidden_by_rights(request, self._cluster.faults.forbidden)
-        return by_fault or self._account.refusal(self._cluster.api, request)
+        return by_fault or self._account.refusal_answer(self._cluster.api, request)
 
     def _open_watch(self, path: str, params: Mapping[str, str], accept: str) -> Watch:
         cluster = self._cluster

@@ -77,11 +77,11 @@ class Topic:
     readers: tuple[str, ...]
 
     @property
-    def compacted(self) -> bool:
+    def is_compacted(self) -> bool:
         return self.retention_ms == 0
 
     @property
-    def is_open(self) -> bool:
+    def can_anyone_write(self) -> bool:
         """Returns whether anyone may write it."""
         return ANYONE in self.emitters
 
@@ -91,47 +91,47 @@ class Topic:
         return tuple(re.split(r", | and ", self.emitter))
 
 
-def _topic(short: str, scope: str, kept: int, emitter: str, readers: str, committed: bool = False) -> Topic:
+def _make_topic(short: str, scope: str, kept: int, emitter: str, readers: str, committed: bool = False) -> Topic:
     lag_ms = 0 if kept else (DAY_MS if "planner" in readers.split() else 600_000)
     return Topic(f"spillway.{short}.v1", scope, kept, lag_ms, committed, emitter, tuple(readers.split()))
 
 
-FLEET = _topic("fleet", SCOPE_ONE, 0, "topics", "snapshot planner propagator hpa descheduler vk-bridge")
-TURNS_PLANNER = _topic("turns.planner", SCOPE_ONE, 0, "planner", "planner", committed=True)
-CLUSTERS = _topic(
+FLEET = _make_topic("fleet", SCOPE_ONE, 0, "topics", "snapshot planner propagator hpa descheduler vk-bridge")
+TURNS_PLANNER = _make_topic("turns.planner", SCOPE_ONE, 0, "planner", "planner", committed=True)
+CLUSTERS = _make_topic(
     "clusters", SCOPE_CLUSTER, 0, "planner", "snapshot planner propagator descheduler vk-bridge", committed=True
 )
-CAPACITY = _topic("capacity", SCOPE_CLUSTER, 0, "snapshot", "planner snapshot descheduler")
-CAPACITY_CHANGES = _topic("capacity-changes", SCOPE_CLUSTER, DAY_MS, "snapshot", "planner snapshot descheduler")
-PENDING = _topic("pending", SCOPE_CLUSTER, 0, "snapshot", "planner snapshot descheduler vk-bridge")
-WORKLOADS = _topic(
+CAPACITY = _make_topic("capacity", SCOPE_CLUSTER, 0, "snapshot", "planner snapshot descheduler")
+CAPACITY_CHANGES = _make_topic("capacity-changes", SCOPE_CLUSTER, DAY_MS, "snapshot", "planner snapshot descheduler")
+PENDING = _make_topic("pending", SCOPE_CLUSTER, 0, "snapshot", "planner snapshot descheduler vk-bridge")
+WORKLOADS = _make_topic(
     "workloads", SCOPE_WORKLOAD, 0, "planner", "planner propagator hpa descheduler vk-bridge", committed=True
 )
-DEPENDENCIES = _topic("dependencies", SCOPE_WORKLOAD, 0, "planner", "planner propagator", committed=True)
-PLACEMENTS = _topic("placements", SCOPE_WORKLOAD, 0, "planner", "planner propagator", committed=True)
-CAPACITY_NEEDED = _topic(
+DEPENDENCIES = _make_topic("dependencies", SCOPE_WORKLOAD, 0, "planner", "planner propagator", committed=True)
+PLACEMENTS = _make_topic("placements", SCOPE_WORKLOAD, 0, "planner", "planner propagator", committed=True)
+CAPACITY_NEEDED = _make_topic(
     "capacity-needed", SCOPE_WORKLOAD, 0, "planner", "planner descheduler vk-bridge", committed=True
 )
-DECISIONS = _topic("decisions", SCOPE_WORKLOAD, 7 * DAY_MS, "planner", "planner", committed=True)
-WORKLOAD_STATUS = _topic("workload-status", SCOPE_WORKLOAD, 0, "propagator", "planner propagator")
-BRAKES = _topic("brakes", SCOPE_ONE, 0, "planner", "planner descheduler vk-bridge", committed=True)
-ADOPTIONS = _topic("adoptions", SCOPE_WORKLOAD, DAY_MS, "planner", "propagator", committed=True)
-FOUND_WORKLOADS = _topic("found-workloads", SCOPE_WORKLOAD, DAY_MS, "propagator", "planner")
-SHAPES_ASKED = _topic("shapes-asked", SCOPE_WORKLOAD, HOUR_MS, "planner", "propagator", committed=True)
-SHAPES = _topic("shapes", SCOPE_CLUSTER, 0, "propagator", "planner propagator")
-TURNS_HPA = _topic("turns.hpa", SCOPE_ONE, 0, "hpa", "hpa", committed=True)
-PODS = _topic("pods", SCOPE_WORKLOAD, 0, "snapshot", "hpa snapshot")
-LOAD = _topic("load", SCOPE_WORKLOAD, DAY_MS, f"hpa, planner and {ANYONE}", "hpa")
-BACKLOG = _topic("backlog", SCOPE_WORKLOAD, DAY_MS, f"hpa and {ANYONE}", "hpa")
-SCALE_POLICIES = _topic("scale-policies", SCOPE_WORKLOAD, 0, "hpa", "hpa planner snapshot", committed=True)
-SCALE_STATE = _topic("scale-state", SCOPE_WORKLOAD, 0, "hpa", "hpa", committed=True)
-SCALE = _topic("scale", SCOPE_WORKLOAD, 0, "hpa", "hpa planner", committed=True)
-TURNS_DESCHEDULER = _topic("turns.descheduler", SCOPE_ONE, 0, "descheduler", "descheduler", committed=True)
-LENDING_RULES = _topic("lending-rules", SCOPE_CLUSTER, 0, "descheduler", "descheduler vk-bridge", committed=True)
-LENDING = _topic("lending", SCOPE_CLUSTER, 0, "vk-bridge", "descheduler vk-bridge")
-RECALLS = _topic("recalls", SCOPE_CLUSTER, 0, "descheduler", "descheduler vk-bridge", committed=True)
-NODE_USAGE = _topic("node-usage", SCOPE_CLUSTER, 7 * DAY_MS, "vk-bridge", "descheduler")
-DEAD_LETTERS = _topic("dead-letters", SCOPE_ONE, 7 * DAY_MS, EVERY_READER, "operators")
+DECISIONS = _make_topic("decisions", SCOPE_WORKLOAD, 7 * DAY_MS, "planner", "planner", committed=True)
+WORKLOAD_STATUS = _make_topic("workload-status", SCOPE_WORKLOAD, 0, "propagator", "planner propagator")
+BRAKES = _make_topic("brakes", SCOPE_ONE, 0, "planner", "planner descheduler vk-bridge", committed=True)
+ADOPTIONS = _make_topic("adoptions", SCOPE_WORKLOAD, DAY_MS, "planner", "propagator", committed=True)
+FOUND_WORKLOADS = _make_topic("found-workloads", SCOPE_WORKLOAD, DAY_MS, "propagator", "planner")
+SHAPES_ASKED = _make_topic("shapes-asked", SCOPE_WORKLOAD, HOUR_MS, "planner", "propagator", committed=True)
+SHAPES = _make_topic("shapes", SCOPE_CLUSTER, 0, "propagator", "planner propagator")
+TURNS_HPA = _make_topic("turns.hpa", SCOPE_ONE, 0, "hpa", "hpa", committed=True)
+PODS = _make_topic("pods", SCOPE_WORKLOAD, 0, "snapshot", "hpa snapshot")
+LOAD = _make_topic("load", SCOPE_WORKLOAD, DAY_MS, f"hpa, planner and {ANYONE}", "hpa")
+BACKLOG = _make_topic("backlog", SCOPE_WORKLOAD, DAY_MS, f"hpa and {ANYONE}", "hpa")
+SCALE_POLICIES = _make_topic("scale-policies", SCOPE_WORKLOAD, 0, "hpa", "hpa planner snapshot", committed=True)
+SCALE_STATE = _make_topic("scale-state", SCOPE_WORKLOAD, 0, "hpa", "hpa", committed=True)
+SCALE = _make_topic("scale", SCOPE_WORKLOAD, 0, "hpa", "hpa planner", committed=True)
+TURNS_DESCHEDULER = _make_topic("turns.descheduler", SCOPE_ONE, 0, "descheduler", "descheduler", committed=True)
+LENDING_RULES = _make_topic("lending-rules", SCOPE_CLUSTER, 0, "descheduler", "descheduler vk-bridge", committed=True)
+LENDING = _make_topic("lending", SCOPE_CLUSTER, 0, "vk-bridge", "descheduler vk-bridge")
+RECALLS = _make_topic("recalls", SCOPE_CLUSTER, 0, "descheduler", "descheduler vk-bridge", committed=True)
+NODE_USAGE = _make_topic("node-usage", SCOPE_CLUSTER, 7 * DAY_MS, "vk-bridge", "descheduler")
+DEAD_LETTERS = _make_topic("dead-letters", SCOPE_ONE, 7 * DAY_MS, EVERY_READER, "operators")
 
 TOPICS: Final = (
     FLEET,

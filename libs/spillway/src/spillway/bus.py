@@ -133,7 +133,7 @@ class Writer(Protocol):
     """The one fenced writer of a standby service. Taking the turn opens it and fences the previous writer."""
 
     @property
-    def epoch(self) -> int:
+    def turn_epoch(self) -> int:
         """The offset of this writer's TurnTaken. A higher one in the log shows that this writer is fenced."""
         ...
 
@@ -156,7 +156,7 @@ class StandbyTurn(Protocol):
 
 class Bus(Protocol):
     @property
-    def fleet(self) -> str:
+    def fleet_id(self) -> str:
         """The id of the fleet, which is in every record of this bus."""
         ...
 

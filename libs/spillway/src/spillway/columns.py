@@ -77,8 +77,8 @@ def rows_of(columns: NodeColumns) -> list[NodeRow]:
     return [
         NodeRow(
             name=name,
-            allocatable=_amounts(columns.resources, allocatable[index] if allocatable else ()),
-            requested=_amounts(columns.resources, requested[index] if requested else ()),
+            allocatable=_amounts_by_resource(columns.resources, allocatable[index] if allocatable else ()),
+            requested=_amounts_by_resource(columns.resources, requested[index] if requested else ()),
             labels=_with_hostname(columns.label_sets[label_sets[index]], name),
             taints=columns.taint_sets[taint_sets[index]],
             state=int(columns.state[index]),
@@ -123,7 +123,7 @@ def inconsistency(columns: NodeColumns) -> str:
     return ""
 
 
-def _amounts(resources: Sequence[str], amounts: Iterable[int]) -> dict[str, int]:
+def _amounts_by_resource(resources: Sequence[str], amounts: Iterable[int]) -> dict[str, int]:
     return {name: amount for name, amount in zip(resources, amounts, strict=False) if amount}
 
 

@@ -114,7 +114,7 @@ def outgoing_record(event: Event | Tombstone | Outgoing, spare_bytes: int = 0) -
     if isinstance(event, Outgoing):
         return event
     if isinstance(event, Tombstone):
-        if not event.address.topic.compacted:
+        if not event.address.topic.is_compacted:
             raise ValueError(f"a tombstone says nothing on {event.address.topic.name}, which is not compacted")
         return Outgoing(event.address, event.address.key.encode(), None, "")
     address = address_of_event(event)
@@ -189,7 +189,7 @@ class LetterReading:
                 records.append(self._parse_record(one))
             except UnreadableMessage as error:
                 metrics.DEAD_LETTERS.labels(one.topic).inc()
-                if TOPIC_BY_NAME[one.topic].is_open:
+                if TOPIC_BY_NAME[one.topic].can_anyone_write:
                     self._add_letter_for_writer(one, error, now)
                 elif not (isinstance(error, UnknownKind) and self._has_seen_unknown_type(error.kind)):
                     self._add_dead_letter(one, str(error), now)
@@ -257,7 +257,7 @@ class LetterReading:
                 _require_pods_request(event)
             except ValueError as error:
                 raise UnreadableMessage(str(error)) from None
-        elif not TOPIC_BY_NAME[stored.topic].compacted:
+        elif not TOPIC_BY_NAME[stored.topic].is_compacted:
             raise _UnreadRecord("tombstone", "a tombstone on a topic that is not compacted")
         trace = tuple(one for one in given if one[0] in tracing.FIELDS)
         return Record(stored.topic, stored.partition, stored.offset, key, event, trace, stored.value or b"")

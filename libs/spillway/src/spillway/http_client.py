@@ -113,7 +113,7 @@ def check_aiohttp_internals() -> None:
     unread = [
         f"{owner.__name__}.{function} does not use {name}"
         for owner, function, name in USES
-        if not _is_used(owner, function, name)
+        if not _is_name_used(owner, function, name)
     ]
     if unread:
         about = f"aiohttp {aiohttp.__version__} is of another shape: {', '.join(unread)}"
@@ -122,7 +122,7 @@ def check_aiohttp_internals() -> None:
         )
 
 
-def _is_used(owner: type, function: str, name: str) -> bool:
+def _is_name_used(owner: type, function: str, name: str) -> bool:
     code = getattr(getattr(owner, function, None), "__code__", None)
     return code is not None and name in code.co_names
 

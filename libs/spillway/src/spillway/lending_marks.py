@@ -70,7 +70,7 @@ _LOAN_TEXT = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})", re.ASCII)  # Numbers th
 _DIGEST_CHARACTERS = 10
 
 
-def node_state(taints: Iterable[Taint]) -> int:
+def loan_state_from_taints(taints: Iterable[Taint]) -> int:
     """Returns NODE_OWNED, NODE_LENT or NODE_RECALLED, as in a row of capacity. An unknown value counts as recalled."""
     values = [taint.value for taint in taints if taint.key == LENDING]
     if not values:
@@ -94,15 +94,15 @@ def object_name_in_owner(pool_id: str, name: str, *identity: str) -> str:
     identity: identifies the object in its pool. For a pool pod: its uid. For a ConfigMap or Secret: namespace, kind,
     name.
     """
-    return _name_with_digest(name, digest(pool_id, *identity))
+    return _name_with_digest(name, digest_of_parts(pool_id, *identity))
 
 
 def name_within_label_length(name: str) -> str:
     """Returns the name, if it is short enough for a label's value; otherwise cut, with a hash of the whole name."""
-    return name if len(name) <= LABEL_CHARACTERS_MAX else _name_with_digest(name, digest(name))
+    return name if len(name) <= LABEL_CHARACTERS_MAX else _name_with_digest(name, digest_of_parts(name))
 
 
-def digest(*parts: str) -> str:
+def digest_of_parts(*parts: str) -> str:
     """Returns a digest of the parts in their order. A part that contains a separator does not count as two."""
     text = "".join(f"{len(part)}:{part}" for part in parts)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]

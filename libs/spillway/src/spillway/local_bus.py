@@ -117,16 +117,16 @@ class LocalBroker:
 
         return notice_expiry
 
-    def compact(self, *, honour_lag: bool = True, drop_tombstones: bool = False) -> None:
+    def compact_topics(self, *, honour_lag: bool = True, drop_tombstones: bool = False) -> None:
         """Compacts every compacted topic at once. honour_lag: keep the records that min.compaction.lag would keep."""
-        for topic in (topic for topic in TOPICS if topic.compacted):
+        for topic in (topic for topic in TOPICS if topic.is_compacted):
             before = loop_seconds() - (topic.lag_ms / 1000 if honour_lag else 0.0)
             for log in self._logs[topic.name]:
                 log.compact(before, drop_tombstones)
 
     def delete_records_before(self, topic: Topic, partition: int, offset: int) -> None:
         """Makes the partition begin at offset, like Kafka's delete_records. ValueError where Kafka refuses it."""
-        if topic.compacted:
+        if topic.is_compacted:
             raise ValueError(f"{topic.name} is compacted: retention deletes nothing of it")
         self._logs[topic.name][partition].delete_records_before(offset)
 
@@ -135,7 +135,7 @@ class LocalBroker:
 
         seconds: the age; None: as long as each topic keeps its records. bytes_max: of keys and values of one partition.
         """
-        for topic in (topic for topic in TOPICS if not topic.compacted):
+        for topic in (topic for topic in TOPICS if not topic.is_compacted):
             kept_seconds = topic.retention_ms / 1000 if seconds is None else seconds
             for log in self._logs[topic.name]:
                 log.apply_retention(loop_seconds() - kept_seconds, bytes_max)
@@ -144,7 +144,7 @@ class LocalBroker:
         self, topic: Topic, partition: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> int:
         """Writes any bytes, also bytes that no reader can read."""
-        offset = self._logs[topic.name][partition].append(key, value, headers)
+        offset = self._logs[topic.name][partition].append_record(key, value, headers)
         self.wake_feeds(frozenset({topic.name}))
         return offset
 
@@ -186,7 +186,7 @@ class LocalBroker:
             partition = partition_of(record.address.partition_by, self.partition_count(record.address.topic))
             moment = (datetime(2000, 1, 1, tzinfo=UTC) + timedelta(seconds=loop_seconds())).isoformat()
             headers = record_headers(record, fleet, source, f"local-{self._serial}", moment)
-            offset = self._logs[record.address.topic.name][partition].append(record.key, record.value, headers)
+            offset = self._logs[record.address.topic.name][partition].append_record(record.key, record.value, headers)
             positions.append(Position(record.address.topic.name, partition, offset))
         if marked:
             for topic, partition in {(position.topic, position.partition) for position in positions}:
@@ -313,7 +313,7 @@ class LocalBus:
         self.broker.remove_memberships(self)
 
     @property
-    def fleet(self) -> str:
+    def fleet_id(self) -> str:
         return self._fleet
 
     @property
@@ -350,7 +350,7 @@ class LocalBus:
             self.broker.unregister_feed(feed.changed)
 
     @contextlib.asynccontextmanager
-    async def _membership(self, group: str, instance: str, partition_count: int) -> AsyncIterator[_Member]:
+    async def _hold_membership(self, group: str, instance: str, partition_count: int) -> AsyncIterator[_Member]:
         member = _Member(self, instance)
         self.broker.join_group(group, member, partition_count)
         try:
@@ -361,12 +361,12 @@ class LocalBus:
     @contextlib.asynccontextmanager
     async def join_cluster_group(self, service: str, instance: str) -> AsyncIterator[AsyncIterator[Assignment]]:
         count = self.broker.partition_count(CLUSTERS)
-        async with self._membership(f"{self._fleet}.{service}", instance, count) as member:
+        async with self._hold_membership(f"{self._fleet}.{service}", instance, count) as member:
             yield _Assignments(self, f"{self._fleet}.{service}", member, count)
 
     @contextlib.asynccontextmanager
     async def join_standby_group(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
-        async with self._membership(f"{self._fleet}.{service}.standby", instance, 1) as member:
+        async with self._hold_membership(f"{self._fleet}.{service}.standby", instance, 1) as member:
             yield _LocalStandbyTurn(self, service, member)
 
 
@@ -403,11 +403,11 @@ class _LocalFeed:
         self._positions = positions
         self._places = list(positions)
         self._read_all_of = -1
-        self._reading = LetterReading(bus.fleet, bus.source, bounds.dead_letters_per_minute_max, bounds.open_letters)
+        self._reading = LetterReading(bus.fleet_id, bus.source, bounds.dead_letters_per_minute_max, bounds.open_letters)
         bus.broker.register_feed(self.changed, topics)
 
     def __aiter__(self) -> AsyncIterator[RecordBatch]:
-        return self._batches()
+        return self._read_batches()
 
     async def end_offsets(self, topics: Sequence[Topic] = ()) -> Offsets:
         await self._bus.wait_for_broker(self._bus.broker.settings.publish_seconds)
@@ -419,12 +419,12 @@ class _LocalFeed:
         self._places = [place for place in self._places if place[0] in names]
         self._bus.broker.register_feed(self.changed, self._topics)
 
-    async def _batches(self) -> AsyncIterator[RecordBatch]:
+    async def _read_batches(self) -> AsyncIterator[RecordBatch]:
         idle_seconds = self._bus.broker.settings.idle_batch_seconds
         while True:
             self.changed.clear()
             before = dict(self._positions)
-            stored = [] if self._bus.is_cut_off else self._fetch()
+            stored = [] if self._bus.is_cut_off else self._fetch_records()
             records = self._reading.read_records(stored, loop_seconds())
             if not self._bus.is_cut_off:
                 await self._reading.publish_pending(self._bus)
@@ -435,7 +435,7 @@ class _LocalFeed:
             await asyncio.sleep(0)
             yield RecordBatch(records, dict(self._positions))
 
-    def _fetch(self) -> list[StoredRecord]:
+    def _fetch_records(self) -> list[StoredRecord]:
         """Returns as many records as fit. The next batch begins after the partition that filled this batch."""
         broker = self._bus.broker
         if self._read_all_of == broker.changes:
@@ -480,13 +480,13 @@ class _LocalWriter:
         self._epoch = -1
 
     @property
-    def epoch(self) -> int:
+    def turn_epoch(self) -> int:
         return self._epoch
 
     def take_turn(self, turn: TurnTaken) -> None:
-        self._epoch = self._bus.broker.append_records([outgoing_record(turn)], self._bus.fleet, self._bus.source, True)[
-            0
-        ].offset
+        self._epoch = self._bus.broker.append_records(
+            [outgoing_record(turn)], self._bus.fleet_id, self._bus.source, True
+        )[0].offset
 
     async def write_events(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
         if self._over:
@@ -508,7 +508,7 @@ class _LocalWriter:
             raise self._end_writer("another instance took the turn")
         failure = broker.take_next_failure()
         if failure is not False:
-            broker.append_records(records, self._bus.fleet, self._bus.source, True)
+            broker.append_records(records, self._bus.fleet_id, self._bus.source, True)
         if failure is not None:
             raise self._end_writer("a fault was asked for")
         self._over = ""
@@ -527,9 +527,9 @@ class _LocalStandbyTurn:
     async def wait_for_turn(self) -> Writer:
         await asyncio.sleep(0)
         while not self._member.partitions or self._bus.is_cut_off:
-            self._rejoin()
+            self._rejoin_group()
             await self._wait_for_change()
-        writer = _LocalWriter(self._bus, f"{self._bus.fleet}.{self._service}")
+        writer = _LocalWriter(self._bus, f"{self._bus.fleet_id}.{self._service}")
         writer.take_turn(TurnTaken(self._service, "", self._member.instance))
         return writer
 
@@ -537,10 +537,10 @@ class _LocalStandbyTurn:
         while self._member.partitions:
             await self._wait_for_change()
 
-    def _rejoin(self) -> None:
+    def _rejoin_group(self) -> None:
         if self._member.expelled and not self._bus.is_cut_off:
             self._member.expelled = False
-            self._bus.broker.join_group(f"{self._bus.fleet}.{self._service}.standby", self._member, 1)
+            self._bus.broker.join_group(f"{self._bus.fleet_id}.{self._service}.standby", self._member, 1)
 
     async def _wait_for_change(self) -> None:
         """Waits until the share may have changed, or until it is time to look at the broker again."""

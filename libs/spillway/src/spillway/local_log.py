@@ -34,7 +34,7 @@ class PartitionLog:
     begin: int = 0
     end: int = 0
 
-    def append(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
+    def append_record(self, key: bytes | None, value: bytes | None, headers: Headers) -> int:
         offset, self.end = self.end, self.end + 1
         self.records.append(StoredEntry(offset, key, value, headers, loop_seconds()))
         return offset

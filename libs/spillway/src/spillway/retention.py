@@ -23,7 +23,7 @@ def skip_deleted_records(positions: Offsets, begins: Offsets) -> dict[tuple[str,
         if found.get(place, begin) >= begin:
             continue
         topic, partition = place
-        if TOPIC_BY_NAME[topic].compacted:
+        if TOPIC_BY_NAME[topic].is_compacted:
             raise NoLog(f"{topic}/{partition} begins at {begin}, after {found[place]}: those records are gone")
         missed[topic] += begin - found[place]
         found[place] = begin

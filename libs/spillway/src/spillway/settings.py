@@ -77,7 +77,7 @@ def settings_from_environment(kind: type[T], environ: Mapping[str, str], prefix:
     for variable, field in names.items():
         if variable in environ:
             values[field.name] = _parse_value(variable, environ[variable], hints[field.name], field)
-        elif _default(field) is _REQUIRED:
+        elif _default_of(field) is _REQUIRED:
             raise SettingsError(f"{variable}: not set: expected {_expected_text(hints[field.name], field)}")
     try:
         return kind(**values)
@@ -226,14 +226,14 @@ def _type_name(hint: Any) -> str:
     return words.get(bare, getattr(bare, "__name__", str(bare)))
 
 
-def _default(field: dataclasses.Field[Any]) -> object:
+def _default_of(field: dataclasses.Field[Any]) -> object:
     if field.default_factory is not _REQUIRED:
         return field.default_factory()
     return field.default
 
 
 def _shown_default(field: dataclasses.Field[Any]) -> str:
-    value = _default(field)
+    value = _default_of(field)
     if value is _REQUIRED:
         return "(required)"
     if field.metadata.get("secret") and value:

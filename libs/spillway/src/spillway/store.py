@@ -146,14 +146,14 @@ class RedisStore:
                     pipeline.pexpire(self._history_key(key), round(after_seconds * 1000))
                 await pipeline.execute()
 
-    async def history(self, key: str, limit: int) -> list[bytes]:
+    async def read_history(self, key: str, limit: int) -> list[bytes]:
         """Returns the newest `limit` entries of a history, newest first."""
         if limit <= 0:
             return []
         async with self._bounded_call("history"):
             return cast("list[bytes]", await _await_reply(self._redis.lrange(self._history_key(key), 0, limit - 1)))
 
-    async def marker(self) -> str:
+    async def read_marker(self) -> str:
         """Returns the value of the last set_marker.
 
         Empty after a FLUSHALL, or in a new Redis: then project everything again.
@@ -176,7 +176,7 @@ class RedisStore:
             bytes_max=told.get("maxmemory", 0),
             evicted=told.get("evicted_keys", 0),
             writes=told.get("role") == "master" and not failing,
-            filled=bool(await self.marker()),
+            filled=bool(await self.read_marker()),
         )
 
     def _value_key(self, key: str) -> str:
@@ -258,12 +258,12 @@ class MemoryStore:
         for key in [key for key, ends_at in self._ends.items() if ends_at <= now]:
             del self._ends[key], self._histories[key]
 
-    async def history(self, key: str, limit: int) -> list[bytes]:
+    async def read_history(self, key: str, limit: int) -> list[bytes]:
         await self._simulate_call()
         self._delete_ended_histories()
         return self._histories.get(key, [])[: max(0, limit)]
 
-    async def marker(self) -> str:
+    async def read_marker(self) -> str:
         await self._simulate_call()
         return self._marker
 

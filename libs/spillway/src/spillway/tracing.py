@@ -108,7 +108,7 @@ def clock_ns() -> int:
 # ── Headers between processes ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def current() -> Span:
+def current_span() -> Span:
     """Returns the current span, on which nothing has an effect if there is none."""
     return trace.get_current_span()
 

@@ -200,8 +200,8 @@ def _columns_from(message: events_pb2.NodeColumns) -> NodeColumns:
     return NodeColumns(
         names=tuple(message.names),
         resources=tuple(strings[resource.name] for resource in message.resources),
-        allocatable=_matrix([resource.allocatable for resource in message.resources], len(message.names)),
-        requested=_matrix([resource.requested for resource in message.resources], len(message.names)),
+        allocatable=_matrix_from_rows([resource.allocatable for resource in message.resources], len(message.names)),
+        requested=_matrix_from_rows([resource.requested for resource in message.resources], len(message.names)),
         label_sets=tuple(_labels_from(labels, strings) for labels in message.label_sets),
         label_set=_int64_array(message.label_set),
         taint_sets=tuple(
@@ -225,7 +225,7 @@ def _columns_from(message: events_pb2.NodeColumns) -> NodeColumns:
     )
 
 
-def _matrix(rows: Sequence[Any], width: int) -> Int64s:
+def _matrix_from_rows(rows: Sequence[Any], width: int) -> Int64s:
     if not rows:
         return np.zeros((0, width), np.int64)
     return np.stack([_int64_array(row) for row in rows])

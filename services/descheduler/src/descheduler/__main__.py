@@ -27,7 +27,7 @@ async def main(process: Process) -> None:
         descheduler = Descheduler(
             bus, settings, instance_name_with_address(process, rpc), lambda: time.time_ns() // 1_000_000
         )
-        await serve_standby(process, bus, RpcServer(descheduler, rpc, LENDING, fleet=bus.fleet), descheduler)
+        await serve_standby(process, bus, RpcServer(descheduler, rpc, LENDING, fleet=bus.fleet_id), descheduler)
 
 
 if __name__ == "__main__":

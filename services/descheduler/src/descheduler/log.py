@@ -51,7 +51,7 @@ class LendingIntake:
         self._blocks = CapacityStarts()
 
     def start_offsets(self, ends: Offsets) -> Offsets:
-        return self._blocks.take_start_offsets(lambda cluster: self.state.view(cluster).epoch)
+        return self._blocks.take_start_offsets(lambda cluster: self.state.view_of_cluster(cluster).epoch)
 
     def apply_record(self, record: Record, live: bool) -> None:
         """Applies a record. Raises UnreadableMessage."""

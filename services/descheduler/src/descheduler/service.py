@@ -59,8 +59,8 @@ class Descheduler:
     def is_active(self) -> bool:
         return self.standby.is_active
 
-    def leader(self) -> str:
-        return self.standby.leader()
+    def active_instance_address(self) -> str:
+        return self.standby.active_instance_address()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Follows the log and decides in its turn until stopping is set.
@@ -164,7 +164,7 @@ class Descheduler:
     async def declare_lending(self, request: lending.DeclareLendingRequest) -> lending.LendingReply:
         if request.plan_only:
             return await self._read_answer(
-                lambda state: declaring.declare_lending(state, request, self._planned_request())[1]
+                lambda state: declaring.declare_lending(state, request, self._lending_request_of_caller())[1]
             )
         return await self._submit_request(
             "declare_lending", lambda state, asked: declaring.declare_lending(state, request, asked)
@@ -195,14 +195,14 @@ class Descheduler:
     async def recall(self, request: lending.RecallRequest) -> lending.RecallReply:
         if request.plan_only:
             await self.standby.wait_until_readable()
-            return asked_back.recall_named_nodes(self._state, request, self._planned_request())[1]
+            return asked_back.recall_named_nodes(self._state, request, self._lending_request_of_caller())[1]
         return await self._submit_request(
             "recall", lambda state, asked: asked_back.recall_named_nodes(state, request, asked)
         )
 
     async def idle_report(self, request: lending.IdleReportRequest) -> lending.IdleReportReply:
         await self.standby.wait_until_readable()
-        return replace(idle_report.idle_report(self._state, request, self._wall_ms()), stale=not self.is_active)
+        return replace(idle_report.make_idle_report(self._state, request, self._wall_ms()), stale=not self.is_active)
 
     async def _read_answer(self, answer: Callable[[DeschedulerState], lending.LendingReply]) -> lending.LendingReply:
         await self.standby.wait_until_readable()
@@ -211,10 +211,10 @@ class Descheduler:
     async def _submit_request(self, verb: str, decide: Decide[T]) -> T:
         by = CALLER.get().name
 
-        def decided(generation: Generation) -> tuple[Sequence[Written], T]:
+        def decide_with_generation(generation: Generation) -> tuple[Sequence[Written], T]:
             return decide(self._state, LendingRequest(by, generation, self._wall_ms()))
 
-        return await self.standby.ask_for_decision(decided, verb, current_caller_name())
+        return await self.standby.ask_for_decision(decide_with_generation, verb, current_caller_name())
 
-    def _planned_request(self) -> LendingRequest:
+    def _lending_request_of_caller(self) -> LendingRequest:
         return LendingRequest(CALLER.get().name, NO_GENERATION, self._wall_ms())

@@ -36,7 +36,7 @@ async def main(process: Process) -> None:
     async with KafkaBus(kafka, "", f"spillway/hpa/{process.instance}") as bus:
         clocks = HpaClocks(lambda: time.time_ns() // 1_000_000, steady_seconds)
         hpa = Hpa(bus, settings, instance_name_with_address(process, rpc), clocks, asking)
-        await serve_standby(process, bus, RpcServer(hpa, rpc, SCALING, fleet=bus.fleet), hpa)
+        await serve_standby(process, bus, RpcServer(hpa, rpc, SCALING, fleet=bus.fleet_id), hpa)
 
 
 if __name__ == "__main__":

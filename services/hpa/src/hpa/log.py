@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Sequence
 
 from hpa.core.heard.heard import INPUTS, HeardRecord
-from hpa.core.heard.kept import fitted, has_long_names
+from hpa.core.heard.kept import event_with_bounded_texts, has_long_names
 from hpa.core.scaled import BadPolicy
 from hpa.core.state import HpaState
 from hpa.core.stored import UnreadableState
@@ -45,7 +45,9 @@ class ScalingIntake:
             self.state.dropped["too long"] = self.state.dropped.get("too long", 0) + 1
             return
         trace = tracing.select_trace_headers(record.headers) if live else ()
-        one = HeardRecord(record.topic, record.partition, record.offset, record.key, fitted(record.event), trace)
+        one = HeardRecord(
+            record.topic, record.partition, record.offset, record.key, event_with_bounded_texts(record.event), trace
+        )
         if self.hear is None:
             self.state.follow_record(one)
         elif record.topic in INPUTS:

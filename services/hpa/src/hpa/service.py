@@ -12,7 +12,7 @@ import structlog
 
 from hpa.core.draft import Draft
 from hpa.core.heard.heard import HeardRecord
-from hpa.core.heard.kept import kept_bytes
+from hpa.core.heard.kept import record_memory_bytes
 from hpa.core.requests import answers, declaring, reporting
 from hpa.core.scaled import IsOver
 from hpa.core.state import HpaState
@@ -98,8 +98,8 @@ class Hpa:
     def is_active(self) -> bool:
         return self.standby.is_active
 
-    def leader(self) -> str:
-        return self.standby.leader()
+    def active_instance_address(self) -> str:
+        return self.standby.active_instance_address()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Follows the log until `stopping` is set, and decides during its turn. At the end waits for the last write."""
@@ -162,7 +162,7 @@ class Hpa:
                 self._state.positions.note_reached_offsets(positions.items())
             return
         self._heard.extend(records)
-        self._heard_bytes += sum(map(kept_bytes, records))
+        self._heard_bytes += sum(map(record_memory_bytes, records))
         self.standby.requests.asked.set()
         while self._is_full() and not self.standby.is_ending:
             self._room.clear()
@@ -220,7 +220,7 @@ class Hpa:
             if not is_heard:  # Decisions before this record used up the time.
                 break
             self._heard.popleft()
-            self._heard_bytes -= kept_bytes(heard)
+            self._heard_bytes -= record_memory_bytes(heard)
             if is_over():
                 break
         self._room.set()
@@ -283,20 +283,20 @@ class Hpa:
             await self.standby.wait_until_readable()
         warnings = await self._unreadable_metric_warnings(request)
 
-        def nobody_asks(_: ScalePolicyDeclared) -> tuple[str, ...]:
+        def known_warnings(_: ScalePolicyDeclared) -> tuple[str, ...]:
             return warnings
 
         if request.plan_only:
-            planned = declaring.declare_policy(self._state, request, Generation(0, 0), self._wall_ms(), nobody_asks)
+            planned = declaring.declare_policy(self._state, request, Generation(0, 0), self._wall_ms(), known_warnings)
             return replace(planned.reply, stale=not self.is_active)
 
-        def decide(state: HpaState, generation: Generation, now_ms: int) -> declaring.PolicyDecision:
+        def decide_declaration(state: HpaState, generation: Generation, now_ms: int) -> declaring.PolicyDecision:
             try:
-                return declaring.declare_policy(state, request, generation, now_ms, nobody_asks)
+                return declaring.declare_policy(state, request, generation, now_ms, known_warnings)
             except declaring.LeftBefore as left:
                 raise NotYet(partial(state.is_fully_decided, left.key)) from None
 
-        return await self._submit_request("declare_policy", decide)
+        return await self._submit_request("declare_policy", decide_declaration)
 
     async def _unreadable_metric_warnings(self, request: scaling.DeclarePolicyRequest) -> tuple[str, ...]:
         """Returns the warnings about what the policy needs and hpa does not ask for.
@@ -324,13 +324,13 @@ class Hpa:
     async def list_policies(self, request: scaling.ListPoliciesRequest) -> scaling.ListPoliciesReply:
         await self.standby.wait_until_readable()
         page = answers.PolicyPage(self._state, request)
-        while page.add():
+        while page.add_next_policy():
             await asyncio.sleep(0)
         return replace(page.reply(), stale=not self.is_active)
 
     async def explain_policy(self, request: scaling.ExplainPolicyRequest) -> scaling.ExplainPolicyReply:
         await self.standby.wait_until_readable()
-        reply = answers.explain(self._state, answers.find_policy(self._state, request))
+        reply = answers.explain_workload(self._state, answers.find_policy(self._state, request))
         return replace(reply, policy=replace(reply.policy, stale=not self.is_active))
 
     async def report(self, request: scaling.ReportRequest) -> scaling.ReportReply:
@@ -353,8 +353,8 @@ class Hpa:
         return scaling.ReportReply(tuple(answers[:loads]), tuple(answers[loads:]))
 
     async def _submit_request(self, verb: str, decide: Decide) -> scaling.PolicyReply:
-        def decided(generation: Generation) -> tuple[list[Written], scaling.PolicyReply]:
+        def decide_request(generation: Generation) -> tuple[list[Written], scaling.PolicyReply]:
             events, reply, self._draft = decide(self._state, generation, self._wall_ms())
             return events, reply
 
-        return await self.standby.ask_for_decision(decided, verb, current_caller_name())
+        return await self.standby.ask_for_decision(decide_request, verb, current_caller_name())

@@ -32,12 +32,12 @@ async def main(process: Process) -> None:
     redis = settings_from_environment(StoreSettings, os.environ, "SPILLWAY_REDIS_")
     async with (
         KafkaBus(kafka, "", f"spillway/planner/{process.instance}") as bus,
-        RedisStore(redis, bus.fleet) as store,
+        RedisStore(redis, bus.fleet_id) as store,
     ):
         clocks = PlannerClocks(steady_seconds, lambda: time.time_ns() // 1_000_000)
         planner = Planner(bus, store, settings, instance_name_with_address(process, rpc), clocks)
         await serve_standby(
-            process, bus, RpcServer(planner, rpc, fleet=bus.fleet, prepare=planner.prepare_request), planner
+            process, bus, RpcServer(planner, rpc, fleet=bus.fleet_id, prepare=planner.prepare_request), planner
         )
 
 

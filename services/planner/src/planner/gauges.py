@@ -43,7 +43,7 @@ def show_brakes(brakes: Brakes) -> None:
     for kind in SCOPE_KINDS:
         metrics.BRAKES.labels(kind).set(sum(scope.partition("/")[0] == kind for scope in brakes.brakes))
     metrics.CONFIRMATIONS_WAITING.set(len(brakes.asked))
-    for holder, replicas in brakes.held_by_kind().items():
+    for holder, replicas in brakes.held_replicas_by_kind().items():
         metrics.REPLICAS_HELD_BACK.labels(holder).set(replicas)
     for cause, replicas in brakes.moved.items():
         metrics.REPLICAS_MOVED.labels(cause).inc(replicas)

@@ -35,7 +35,7 @@ from planner.core.knowledge.subject import Moment
 from planner.core.requests import answers, autoscaling, braking, decisions, disowning, membership, node_list
 from planner.core.requests.decisions import UndecidedRequest, UnheardRequest
 from planner.core.requests.patience import UndecidedRequests
-from planner.core.requests.queueing import ANY, FIRST, QueuePlace, place_of
+from planner.core.requests.queueing import ANY, FIRST, QueuePlace, queue_place_of
 from planner.gauges import age_seconds_by_cluster, hide_gauges, show_brakes, show_state
 from planner.log.intake import PlannerIntake, follower_into
 from planner.log.projection import Projection, Store
@@ -93,7 +93,7 @@ class Planner:
         self._adoptions = Adoptions(
             self._questions,
             self._queue_and_answer,
-            lambda: bus.fleet,
+            lambda: bus.fleet_id,
             settings.find_seconds,
             settings.recover_events_max,
         )
@@ -101,13 +101,13 @@ class Planner:
         self._looked_at = 0.0
         self._lowest_asked: int | None = None
         self._scaled_by = tracing.Origins[WorkloadKey]()
-        self._memory = RoundMemory(settings.pace())
+        self._memory = RoundMemory(settings.headroom_pace())
         self._failed = FailedDecisions[Subject](clocks.steady, settings.failed_pause_seconds)
         self._patience = UndecidedRequests(
             settings.rules(), settings.request_seconds, settings.asked_again_seconds, settings.requests_waiting_max
         )
         self._projection = Projection(bus, store, lambda: self.state, settings.history_bounds())
-        self._explanations = Explanations(self._projection.history, settings.history_kept_max)
+        self._explanations = Explanations(self._projection.decision_history, settings.history_kept_max)
 
     @property
     def state(self) -> PlannerState:
@@ -118,8 +118,8 @@ class Planner:
     def is_active(self) -> bool:
         return self.standby.is_active
 
-    def leader(self) -> str:
-        return self.standby.leader()
+    def active_instance_address(self) -> str:
+        return self.standby.active_instance_address()
 
     async def run(self, stopping: asyncio.Event) -> None:
         """Follows the log until `stopping` is set, and decides while this instance has the turn.
@@ -156,7 +156,7 @@ class Planner:
         await self._await_cluster_reports()
         self._intake.writing = True
         self._projection.begin_turn()
-        self._memory = RoundMemory(self._settings.pace())
+        self._memory = RoundMemory(self._settings.headroom_pace())
         log.info("turn taken", epoch=turn.epoch, workloads=len(self.state.workloads))
 
     async def _prove_statuses(self) -> None:
@@ -204,11 +204,11 @@ class Planner:
         """Retries waiting workloads of a higher priority than the queued requests, so that they get free room first."""
         lowest, self._lowest_asked = self._lowest_asked, None
         undecided = self.standby.requests.has_blocking_request
-        moments = DecisionClock(self._clocks.steady, lambda: self._moment(turn))
+        moments = DecisionClock(self._clocks.steady, lambda: self._next_moment(turn))
         for step in steps_before_requests(self.state, moments, lowest, self._failed.decide_unless_paused, undecided):
-            self._take_step(step, decided)
+            self._apply_round_step(step, decided)
 
-    def _take_step(self, step: RoundStep, decided: Decisions) -> None:
+    def _apply_round_step(self, step: RoundStep, decided: Decisions) -> None:
         if self._apply_decision(step.events, step.subject, decided):
             _log_step(step)
 
@@ -241,10 +241,10 @@ class Planner:
 
         Their number is bounded for waiting requests.
         """
-        for key in self.state.scalings.next_due(self._settings.scales_in_group_max):
+        for key in self.state.scalings.next_due_workloads(self._settings.scales_in_group_max):
             started, started_ns = self._clocks.steady(), tracing.clock_ns()
             declare = partial(
-                autoscaling.declare_scale_decision, self.state, self.state.workloads[key], self._moment(turn)
+                autoscaling.declare_scale_decision, self.state, self.state.workloads[key], self._next_moment(turn)
             )
             events = self._failed.decide_unless_paused(key, declare)
             trace = tracing.record_decision("decide autoscale", self._scaled_by.take_origin(key), started_ns)
@@ -272,9 +272,9 @@ class Planner:
         before, started_ns = len(decided.events), tracing.clock_ns()
         undecided = self.standby.requests.requeue_due_requests() > 0
         retry_workloads(self.state, self._failed.take_ended_pauses())
-        moments = DecisionClock(self._clocks.steady, lambda: self._moment(turn))
+        moments = DecisionClock(self._clocks.steady, lambda: self._next_moment(turn))
         for step in steps_of_round(self.state, self._memory, moments, self._failed.decide_unless_paused, undecided):
-            self._take_step(step, decided)
+            self._apply_round_step(step, decided)
         if tracing.is_on() and any(isinstance(event, PlacementDecided) for event in decided.events[before:]):
             decided.set_trace_from(before, tracing.record_decision("decide afterwards", None, started_ns))
         show_state(self.state)
@@ -283,7 +283,7 @@ class Planner:
     def _apply_events(self, events: Sequence[Written]) -> None:
         apply_events(self.state, events, self._clocks.steady())
 
-    def _moment(self, turn: WriterTurn) -> Moment:
+    def _next_moment(self, turn: WriterTurn) -> Moment:
         return Moment(self._clocks.steady(), self._clocks.wall_ms(), turn.next_generation())
 
     # ── spillway.v1.Planner ─────────────────────────────────────────────────────────────────────────────────────
@@ -295,13 +295,13 @@ class Planner:
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
         request = self.prepare_request(request)
         await self._admissions.await_admitted_shapes((request,))
-        place = self._note_priority(place_of(self.state, request))
+        place = self._note_priority(queue_place_of(self.state, request))
         return await self._queue_and_answer(
             "apply", lambda state, moment: decisions.decide_apply(state, request, moment).events_and_reply, place
         )
 
     async def scale(self, request: api.ScaleRequest) -> api.PlacementReply:
-        place = self._note_priority(place_of(self.state, request))
+        place = self._note_priority(queue_place_of(self.state, request))
         return await self._queue_and_answer(
             "scale", lambda state, moment: decisions.decide_scale(state, request, moment).events_and_reply, place
         )
@@ -312,7 +312,7 @@ class Planner:
         self.standby.check_may_ask(len(asked), current_caller_name())
         await self._admissions.await_admitted_shapes([item.apply for item in request.items if item.apply is not None])
         self.standby.check_may_ask(len(asked), current_caller_name())
-        places = [self._note_priority(place_of(self.state, item.asked)) for item in asked]
+        places = [self._note_priority(queue_place_of(self.state, item.asked)) for item in asked]
         waiting = [
             self._queue_request(item.verb, item.decide, of, request) for item, of in zip(asked, places, strict=True)
         ]
@@ -320,13 +320,13 @@ class Planner:
         return batches.batch_reply(await asyncio.gather(*answers, return_exceptions=True))
 
     async def delete(self, request: api.DeleteRequest) -> api.PlacementReply:
-        place = place_of(self.state, request)
+        place = queue_place_of(self.state, request)
         return await self._queue_and_answer(
             "delete", lambda state, moment: decisions.decide_delete(state, request, moment).events_and_reply, place
         )
 
     async def migrate(self, request: api.MigrateRequest) -> api.PlacementReply:
-        place = place_of(self.state, request)
+        place = queue_place_of(self.state, request)
         return await self._queue_and_answer(
             "migrate", lambda state, moment: decisions.decide_migrate(state, request, moment).events_and_reply, place
         )
@@ -335,7 +335,7 @@ class Planner:
         return await self._adoptions.adopt(request)
 
     async def disown(self, request: api.DisownRequest) -> api.PlacementReply:
-        place = place_of(self.state, request)
+        place = queue_place_of(self.state, request)
         return await self._queue_and_answer(
             "disown", lambda state, moment: disowning.decide_disown(state, request, moment).events_and_reply, place
         )
@@ -348,11 +348,11 @@ class Planner:
         return await self._adoptions.recover_fleet(request)
 
     async def join_cluster(self, request: api.JoinClusterRequest) -> api.ClusterReply:
-        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], tuple[str, tuple[str, ...]]]:
+        def decide_join(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], tuple[str, tuple[str, ...]]]:
             joined, changed = membership.join_cluster(state, request, moment.generation)
             return (joined,) if changed else (), (joined.cluster, membership.tier_warnings(state, joined))
 
-        name, warnings = await self._queue_and_answer("join_cluster", decide)
+        name, warnings = await self._queue_and_answer("join_cluster", decide_join)
         view = self.state.clusters.get(name)
         if view is None:  # The turn ended meanwhile, and the log is read again from its beginning.
             raise RequestError(
@@ -361,18 +361,18 @@ class Planner:
         return replace(answers.cluster_reply(self.state, view, self._clocks.steady()), warnings=warnings)
 
     async def set_cluster_phase(self, request: api.SetClusterPhaseRequest) -> api.ClusterMovesReply:
-        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], api.ClusterMovesReply]:
+        def decide_phase(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], api.ClusterMovesReply]:
             decided = membership.set_phase(state, request, moment)
             return decided.events, decided.reply
 
-        return await self._queue_and_answer("set_cluster_phase", decide)
+        return await self._queue_and_answer("set_cluster_phase", decide_phase)
 
     async def leave_cluster(self, request: api.LeaveClusterRequest) -> api.ClusterMovesReply:
-        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], api.ClusterMovesReply]:
+        def decide_leave(state: PlannerState, moment: Moment) -> tuple[tuple[Written, ...], api.ClusterMovesReply]:
             decided = membership.leave_cluster(state, request, moment)
             return decided.events, decided.reply
 
-        return await self._queue_and_answer("leave_cluster", decide)
+        return await self._queue_and_answer("leave_cluster", decide_leave)
 
     async def freeze(self, request: api.FreezeRequest) -> api.Brake:
         by = CALLER.get().name
@@ -411,17 +411,19 @@ class Planner:
 
     async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
         await self.standby.wait_until_readable()
-        for reply in exports.export_state(self.state, self._clocks.steady(), self._clocks.wall_ms(), self._bus.fleet):
+        for reply in exports.export_state(
+            self.state, self._clocks.steady(), self._clocks.wall_ms(), self._bus.fleet_id
+        ):
             yield reply
             await self.standby.wait_until_readable()
 
     async def get(self, request: api.GetRequest) -> api.WorkloadReply:
         await self.standby.wait_until_readable()
-        history = await self._history(request)
+        history = await self._past_decisions(request)
         reply = answers.get_workload(self.state, request, history)
         return replace(reply, placement=replace(reply.placement, stale=not self.is_active))
 
-    async def _history(self, request: api.GetRequest) -> tuple[DecisionRecorded, ...]:
+    async def _past_decisions(self, request: api.GetRequest) -> tuple[DecisionRecorded, ...]:
         """Returns the past decisions that the reply needs.
 
         Raises StoreUnavailable only if the caller asked for some.
@@ -430,7 +432,7 @@ class Planner:
         if not count:
             return ()
         try:
-            return await self._projection.history(*answers.workload_key(request), count)
+            return await self._projection.decision_history(*answers.workload_key(request), count)
         except StoreUnavailable:
             if request.history:
                 raise
@@ -477,7 +479,7 @@ class Planner:
         asked = self._patience.begin_request(place, self._clocks.steady())
         listening = self._settings.refuse_after_seconds > 0
 
-        def decide_now(generation: Generation) -> tuple[Sequence[Written], T]:
+        def decide_in_step(generation: Generation) -> tuple[Sequence[Written], T]:
             nonlocal listening
             now = self._clocks.steady()
             if not self._patience.try_take_up(asked, now):
@@ -503,7 +505,7 @@ class Planner:
             return events, reply
 
         waiting = self.standby.requests.put_request(
-            decide_now, verb, batch, place.priority, place.about, current_caller_name()
+            decide_in_step, verb, batch, place.priority, place.about, current_caller_name()
         )
         waiting.late = lambda: self._patience.note_ran_out(asked, self._clocks.steady())
         return waiting

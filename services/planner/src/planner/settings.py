@@ -241,7 +241,7 @@ class PlannerSettings(StandbySettings):
         """Returns the limits of kept decisions."""
         return HistoryBounds(self.history_kept_max, self.history_gone_seconds, self.history_waiting_max)
 
-    def pace(self) -> HeadroomPace:
+    def headroom_pace(self) -> HeadroomPace:
         """Returns how often headroom is reported."""
         return HeadroomPace(
             self.headroom_seconds, self.headroom_repeat_seconds, self.headroom_settle_seconds, self.headroom_looks_max

@@ -145,7 +145,7 @@ class ClusterWorker:
     async def run(self) -> None:
         log.info("cluster taken", cluster=self.cluster, epoch=self.epoch)
         try:
-            for target in self._desired.targets(self.cluster):
+            for target in self._desired.targets_in_cluster(self.cluster):
                 self.refresh_target(target)
             async with asyncio.TaskGroup() as group:
                 for name, kind in FOLLOWED.items():
@@ -160,7 +160,7 @@ class ClusterWorker:
             self._waiting.set(0)
             self._orphans.close()
             for target in self._memories:
-                self._memories.forget(target)
+                self._memories.forget_memory(target)
             log.info("the turn of a cluster is given back", cluster=self.cluster, epoch=self.epoch)
             await self._api.close()
 
@@ -183,11 +183,11 @@ class ClusterWorker:
 
     def _refresh_target(self, target: PartTarget) -> None:
         if self._desired.is_target_listed(target):
-            self._memories.ensure(target)
+            self._memories.ensure_memory(target)
             self._queue_target_if_needed(target, asked=True)
         else:
-            self._memories.forget(target)
-            self._reporter.forget(target)
+            self._memories.forget_memory(target)
+            self._reporter.forget_target(target)
         self._orphans.check_target(target)
         self._asker.update_target_template(target)
 
@@ -298,7 +298,7 @@ class ClusterWorker:
             self._isolate_error(target, error)
 
     def _queue_target_unguarded(self, target: PartTarget, *, asked: bool) -> None:
-        memory, wanted = self._memories.get(target), self._desired.wanted_state(target)
+        memory, wanted = self._memories.memory_of_target(target), self._desired.wanted_state(target)
         if memory is None or wanted is None or not self._all_listed.is_set():
             return
         self._choose_kind(memory, wanted)
@@ -345,7 +345,7 @@ class ClusterWorker:
         """
         if ends_the_process(error):
             raise error
-        memory, text = self._memories.get(target), f"{type(error).__name__}: {error}"
+        memory, text = self._memories.memory_of_target(target), f"{type(error).__name__}: {error}"
         about = {"cluster": self.cluster, "workload": _namespaced_name(target), "epoch": self.epoch}
         note_failed_work("propagator", "workload", error, traced=memory is None or memory.failed == 0, **about)
         if memory is not None and self._all_listed.is_set():
@@ -358,7 +358,7 @@ class ClusterWorker:
         """Acts on the target until nothing is left to do, a rule forbids to go on, or steps_max steps are used up."""
         live = self._live_state_if_empty(target)
         for _ in range(self._settings.steps_max):
-            wanted, memory = self._desired.wanted_state(target), self._memories.get(target)
+            wanted, memory = self._desired.wanted_state(target), self._memories.memory_of_target(target)
             if wanted is None or memory is None:
                 return
             self._choose_kind(memory, wanted)
@@ -372,7 +372,7 @@ class ClusterWorker:
             if isinstance(action, Report | Hold | Nothing):
                 self._end_attempt(memory, wanted, live, action)
                 return
-            if not isinstance(action, Question) and not self._proof.holds():
+            if not isinstance(action, Question) and not self._proof.is_valid():
                 log.warning(
                     "nothing is written to a cluster: the log does not answer",
                     cluster=self.cluster,
@@ -403,12 +403,14 @@ class ClusterWorker:
         The cluster need not be read then: creating an object that exists after all is a conflict, and a read follows
         it.
         """
-        memory = self._memories.get(target)
+        memory = self._memories.memory_of_target(target)
         if memory is None or memory.outcome is not None or self._mirror.has_objects_of_target(target):
             return None
         namespace = target.namespace
         return LiveState(
-            looked={DependencyReference("Namespace", namespace): True} if self._namespaces.has(namespace) else {}
+            looked={DependencyReference("Namespace", namespace): True}
+            if self._namespaces.has_namespace(namespace)
+            else {}
         )
 
     async def _read_live_state(self, wanted: WantedState, kind: str) -> LiveState:
@@ -460,7 +462,7 @@ class ClusterWorker:
     ) -> None:
         """Ends one attempt at the target: stores its outcome, queues the next try and has the status published."""
         target = wanted.target
-        if self._memories.get(target) is not memory:
+        if self._memories.memory_of_target(target) is not memory:
             return  # The target was forgotten meanwhile.
         memory.looked_at = True
         memory.history = history_after_action(memory.history, wanted, live, action, self._clock(), self._rules)
@@ -494,9 +496,11 @@ class ClusterWorker:
 
     def _status_in_cluster(self, target: PartTarget) -> WorkloadObserved | None:
         """Returns the status that the cluster shows for the target now; None before this turn has looked at it."""
-        memory = self._memories.get(target)
+        memory = self._memories.memory_of_target(target)
         if memory is None:
-            return self._orphan_status(target) if self._orphans.has(target) and self._all_listed.is_set() else None
+            return (
+                self._orphan_status(target) if self._orphans.is_orphan(target) and self._all_listed.is_set() else None
+            )
         if not memory.looked_at:
             return None
         found = self._mirror.workload_of_kind(target, memory.kind)
@@ -521,7 +525,7 @@ class ClusterWorker:
         )
 
     def _has_vanished(self, target: PartTarget) -> bool:
-        known = self._all_listed.is_set() and self._proof.holds()
+        known = self._all_listed.is_set() and self._proof.is_valid()
         return known and not self._mirror.has_objects_of_target(target) and not self._desired.is_target_listed(target)
 
 

@@ -96,7 +96,7 @@ class Propagator:
 
     def create_worker(self, turn: ClusterTurn) -> ClusterWorker:
         api = self._connect(self._desired.clusters[turn.cluster])
-        api.write_only_while(self._proof.holds)
+        api.write_only_while(self._proof.is_valid)
         return ClusterWorker(turn.cluster, turn.epoch, api, self._shared_resources())
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -115,7 +115,7 @@ class Propagator:
         touched = self._desired.apply_record(record.topic, record.key, event)
         self._note_trace(record, touched)
         for target in touched.targets:
-            self.turns.call_worker(target.cluster, lambda worker, target=target: worker.touch(target))  # type: ignore[misc]
+            self.turns.call_worker(target.cluster, lambda worker, target=target: worker.refresh_target(target))  # type: ignore[misc]
         if isinstance(event, WorkloadObserved):
             self._check_status_writer(event, record.offset)
         if isinstance(event, ShapeAdmitted):
@@ -177,7 +177,7 @@ class Propagator:
         return SharedResources(
             bus=self._bus,
             desired=self._desired,
-            rules=self._rules(),
+            rules=self._propagation_rules(),
             settings=self._settings,
             clock=self._clock or asyncio.get_running_loop().time,
             slots=self._slots,
@@ -185,10 +185,10 @@ class Propagator:
             proof=self._proof,
         )
 
-    def _rules(self) -> PropagationRules:
+    def _propagation_rules(self) -> PropagationRules:
         settings = self._settings
         return PropagationRules(
-            fleet=self._bus.fleet,
+            fleet=self._bus.fleet_id,
             create_namespaces=settings.create_namespaces,
             corrections_max=settings.corrections_max,
             creations_max=settings.creations_max,
@@ -233,7 +233,7 @@ class Propagator:
         or placement, and write to a cluster where another instance has the turn."""
         clock = asyncio.get_running_loop().time
         while True:
-            asked_at, held = clock(), self._proof.holds()
+            asked_at, held = clock(), self._proof.is_valid()
             await self.wait_until_caught_up()
             self._proof.note_log_read_up_to(asked_at)
             self.turns.call_all_workers(lambda worker: worker.note_log_read(renewed=not held))  # noqa: B023 - called at once

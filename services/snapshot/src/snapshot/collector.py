@@ -78,7 +78,7 @@ class Collector:
 
     def __init__(self, turn: ClusterTurn, joined: ClusterJoined, around: CollectorShared) -> None:
         self.cluster = joined.cluster
-        self.core = Collection(joined.cluster, around.bus.fleet, around.settings, pack_columns)
+        self.core = Collection(joined.cluster, around.bus.fleet_id, around.settings, pack_columns)
         self._turn = turn
         self._joined = joined
         self._around = around
@@ -180,7 +180,7 @@ class Collector:
 
     async def _follow_kind(self, api: ClusterApi, kind: Kind) -> None:
         await self._may_list.wait()
-        selector = f"{FLEET_LABEL}={self._around.bus.fleet}" if kind in WORKLOAD_KINDS else ""
+        selector = f"{FLEET_LABEL}={self._around.bus.fleet_id}" if kind in WORKLOAD_KINDS else ""
         follow = api.follow_objects if kind is NODES else api.follow_in_pages
         batches = follow(kind, label_selector=selector)
         try:
@@ -239,7 +239,7 @@ class Collector:
                 self._streams[kind].cancel()
                 self._start_stream(tasks, api, kind)
             try:
-                probe = await api.probe()
+                probe = await api.count_nodes_and_pods()
             except ClusterUnreachable as error:
                 counters.count_unreachable(error.reason)
                 self.core.age.note_probe_failed(_trouble_of_error(error, "probe: "))

@@ -64,7 +64,7 @@ class Snapshot:
         self._clusters = self._make_reader(self._apply_cluster, CLUSTERS)
         self._own = self._make_reader(self._apply_own_record, CAPACITY, PENDING, PODS)
         self._policies = self._make_reader(self._apply_policy, SCALE_POLICIES)
-        self._changes = self._make_reader(self._apply_change, CAPACITY_CHANGES, start={})
+        self._changes = self._make_reader(self._note_change_epoch, CAPACITY_CHANGES, start={})
         self._policies_changed = asyncio.Event()
         self._joined: dict[str, ClusterJoined] = {}
         self._left: set[str] = set()
@@ -162,7 +162,7 @@ class Snapshot:
             self._policies_changed.clear()
             await asyncio.sleep(self._settings.gather_seconds)
 
-    def _apply_change(self, record: Record) -> None:
+    def _note_change_epoch(self, record: Record) -> None:
         match record.event:
             case TurnTaken(_, cluster, instance):
                 self.turns.note_epoch(cluster, record.offset, instance)

@@ -46,7 +46,7 @@ from vk_bridge.core.node.steps import (
     next_step,
     node_context,
 )
-from vk_bridge.core.node.urgency import Urgency, urgency
+from vk_bridge.core.node.urgency import Urgency, urgency_of_node
 from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, urgent_part_of_step
 from vk_bridge.core.selection.desired_loans import DesiredLoans, KubeletAddress
 from vk_bridge.core.selection.owner_cache import OwnerCache, WatchedPod
@@ -104,7 +104,7 @@ class OwnerWorker:
         self._finishing = False
         self._running = 0
         self._rested = asyncio.Event()
-        fleet = shared.bus.fleet
+        fleet = shared.bus.fleet_id
         gate = BackoffGate(cluster, settings)
         self._queue = WorkQueue[str]()
         self._mirror = OwnerCache(cluster, fleet)
@@ -157,7 +157,13 @@ class OwnerWorker:
             self.republish_loan_record(node)  # No bridge had the turn when the stale record came.
         try:
             async with asyncio.TaskGroup() as group:
-                for work in (self._watch.run, self._records.run, self._run_reviews, self._resync, self._tend_copies):
+                for work in (
+                    self._watch.run,
+                    self._records.run,
+                    self._run_reviews,
+                    self._resync_nodes,
+                    self._tend_copies,
+                ):
                     group.create_task(work())
                 group.create_task(self._leases.run())
                 group.create_task(self._report_usage())
@@ -205,7 +211,7 @@ class OwnerWorker:
                 self._queue_if_list_differs(node, listing, virtual_node_name(self.cluster, node), change)
             return
         known = self._mirror.node_by_virtual.get(virtual_node)
-        name = known or self._shared.pools.lent_node(pool, virtual_node, self.cluster)
+        name = known or self._shared.pools.lent_node_of_virtual(pool, virtual_node, self.cluster)
         if name and self._last_read.is_news(name, change):
             self._queue_changed_node(name, change)
 
@@ -213,14 +219,14 @@ class OwnerWorker:
         """Queues a node by its Urgency: nodes that an owner waits for come first. pods_alone: only its pods changed."""
         if not pods_alone:
             self._whole.add(node)
-        rank = self._urgency(node)
+        rank = self._urgency_of_node(node)
         if delay_seconds > 0 and rank == Urgency.LEAVING:
             rank = Urgency.RECALLED  # The node waits for this delayed work, for example for the forced end of a pod.
         self._queue.add_target(node, delay_seconds, rank=rank)
 
-    def _urgency(self, node: str) -> Urgency:
+    def _urgency_of_node(self, node: str) -> Urgency:
         known = self._mirror.nodes.get(node)
-        return urgency(
+        return urgency_of_node(
             known.register.state if known is not None else OWNED,
             recalled=self._state.is_recalled(self.cluster, node),
             has_real_pods=self._mirror.has_real_pods(node),
@@ -236,7 +242,7 @@ class OwnerWorker:
     def _handle_owner_change(self, nodes: Iterable[str], change: Change) -> None:
         if not self._watch.listed.is_set():
             return  # The first lists are not complete, so there may be pods that are not known yet.
-        listing = self._listing(change)
+        listing = self._listing_of_change(change)
         for node in nodes:
             self._usage.note_node_use(node)
             if listing is not None and self._is_marked_or_lent(node):
@@ -245,7 +251,7 @@ class OwnerWorker:
                 self._queue_changed_node(node, change)
 
     @staticmethod
-    def _listing(change: Change) -> Listing | None:
+    def _listing_of_change(change: Change) -> Listing | None:
         """Returns the owner's nodes or pods of a list; None if the change is not a list."""
         if not isinstance(change, ListedObjects):
             return None
@@ -259,7 +265,7 @@ class OwnerWorker:
 
     def _queue_changed_node(self, node: str, change: Change) -> None:
         """Queues a node. Changes of leaving pods are gathered for a moment; the last pod's end is queued at once."""
-        if not is_of_pod(change) or self._urgency(node) != Urgency.LEAVING:
+        if not is_of_pod(change) or self._urgency_of_node(node) != Urgency.LEAVING:
             self._add_to_queue(node, pods_alone=is_of_pod(change))
         elif node not in self._gathering:
             self._gathering.add(node)
@@ -307,7 +313,7 @@ class OwnerWorker:
             if register.state == LENT and self._state.loan_generation(self.cluster, name) != register.loan
         ]
 
-    async def _resync(self) -> None:
+    async def _resync_nodes(self) -> None:
         """Queues each node once per resync_seconds, spread over that time so that real changes do not have to wait."""
         while True:
             nodes = sorted(self._nodes_with_loan_or_marks())
@@ -388,12 +394,12 @@ class OwnerWorker:
         settings, before = self._settings, None
         known, pods_alone = self._last_read.begin_work(name), name not in self._whole
         self._whole.discard(name)
-        reading = await self._read(name, known if pods_alone else None)
+        reading = await self._read_node(name, known if pods_alone else None)
         for _ in range(settings.steps_max):
             self._last_read.note_reading(reading)
-            plan = self._plan(reading)
+            plan = self._plan_writes(reading)
             if not (reading.fresh or plan.bears_amendment):
-                reading = await self._read(name)
+                reading = await self._read_node(name)
                 continue
             if plan == before:
                 break  # The plan was carried out without a visible effect; a second try at once would not help.
@@ -418,7 +424,7 @@ class OwnerWorker:
                     self._restless.pop(name, None)
                     return again if reading.is_read_on_both_sides else settings.unread_seconds, reading
                 if answers.put_off and not answers.incomplete and not isinstance(plan.step, Mark):
-                    rested = self._reader.amended_reading(reading, answers, self._desired_loans.virtual_spec)
+                    rested = self._reader.amended_reading(reading, answers, self._desired_loans.virtual_node_spec)
                     self._last_read.note_reading(rested)
                     self._book.note_observation(rested)
                     return None, rested
@@ -429,12 +435,12 @@ class OwnerWorker:
     async def _next_reading(self, reading: NodeReading, answers: WriteAnswers) -> NodeReading:
         self._last_read.note_versions(reading.name, answers.between)
         if answers.incomplete:
-            return await self._read(reading.name)
+            return await self._read_node(reading.name)
         if answers.pods_unknown:
-            return await self._reader.read_pods_again(reading, answers, self._desired_loans.virtual_spec)
-        return self._reader.amended_reading(reading, answers, self._desired_loans.virtual_spec)
+            return await self._reader.read_pods_again(reading, answers, self._desired_loans.virtual_node_spec)
+        return self._reader.amended_reading(reading, answers, self._desired_loans.virtual_node_spec)
 
-    async def _read(self, name: str, known: RestingNode | None = None) -> NodeReading:
+    async def _read_node(self, name: str, known: RestingNode | None = None) -> NodeReading:
         """Reads a node with the pool that its register names; reads again if that is not the expected pool.
 
         known: the nodes are unchanged, so only pods are read. This does not apply if the pool joined or left since.
@@ -443,17 +449,17 @@ class OwnerWorker:
         pool = self._pool_in_fleet(pool_name)
         if known is not None and known.pool is pool:
             return await self._reader.read_pods(
-                name, pool_name, pool, (known.node, known.virtual), self._desired_loans.virtual_spec
+                name, pool_name, pool, (known.node, known.virtual), self._desired_loans.virtual_node_spec
             )
-        reading = await self._reader.read(name, pool_name, pool, self._desired_loans.virtual_spec)
+        reading = await self._reader.read_node(name, pool_name, pool, self._desired_loans.virtual_node_spec)
         node = reading.observation.node
         if node is not None and node.pool and node.pool != pool_name:
-            return await self._reader.read(
-                name, node.pool, self._pool_in_fleet(node.pool), self._desired_loans.virtual_spec
+            return await self._reader.read_node(
+                name, node.pool, self._pool_in_fleet(node.pool), self._desired_loans.virtual_node_spec
             )
         return reading
 
-    def _plan(self, reading: NodeReading) -> NodePlan:
+    def _plan_writes(self, reading: NodeReading) -> NodePlan:
         """Returns the writes that are due now, and the time at which something is due without a change."""
         name, observation = reading.name, reading.observation
         self._book.note_observation(reading)
@@ -468,7 +474,7 @@ class OwnerWorker:
         )
         pool_joined, log_away = reading.pool is not None, self._records.is_log_away()
         left_in = self._book.pools_with_stale_node(name, log_away=log_away)
-        desired = self._desired_loans.of(
+        desired = self._desired_loans.desired_loan_of_node(
             name, observation, self.next_generation(), pool_joined=pool_joined, log_away=log_away, left_in=left_in
         )
         step = next_step(observation, desired, since, self._settings.in_flight_seconds)
@@ -496,7 +502,7 @@ class OwnerWorker:
         if pod_steps != plan.pod_steps:
             answers.put_off = True
             self._queue.add_target(reading.name, rank=Urgency.LEAVING)
-        written_pods, waits = await self._pod_writer.carry_out_all(
+        written_pods, waits = await self._pod_writer.carry_out_steps(
             pod_steps, reading, answers, partial(self._note_pod_write, reading, counts)
         )
         for name, pods in counts.items():
@@ -532,7 +538,7 @@ class OwnerWorker:
         if isinstance(step, ShowVirtual | CloseVirtual):
             self._reader.note_virtual_node_shown(reading.name)
         if isinstance(step, Mark) and step.state == OWNED:
-            self._desired_loans.forget(reading.name)
+            self._desired_loans.forget_verdict(reading.name)
         return written
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -542,7 +548,7 @@ class OwnerWorker:
         before = self._state.facts_for_next_step(self.cluster, record.node)
         self._book.apply_acknowledged_record(record)
         if isinstance(record, NodeReturned):
-            self._last_read.forget(record.node)
+            self._last_read.forget_node(record.node)
             self._copies.forget_references(record.node)
             self._copy_tender.note_lending_changed()
             self._restless.pop(record.node, None)

@@ -92,7 +92,7 @@ def check_update(kind: Kind, old: Object, new: Object) -> None:
     name = new["metadata"]["name"]
     before, after = old.get("spec") or {}, new.get("spec") or {}
     if kind.plural in ("deployments", "replicasets") and before.get("selector") != after.get("selector"):
-        text = _go_text(after.get("selector"))
+        text = _text_as_go_prints(after.get("selector"))
         raise invalid(
             kind, name, [("spec.selector", "FieldValueInvalid", f"Invalid value: {text}: field is immutable")]
         )
@@ -153,7 +153,7 @@ def _workload_causes(spec: Mapping[str, Any]) -> Iterable[Cause]:
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
         yield "spec.selector", "FieldValueRequired", "Required value"
     elif not matches_labels(selector_of(selector), labels):
-        why = f"Invalid value: {_go_text(labels)}: `selector` does not match template `labels`"
+        why = f"Invalid value: {_text_as_go_prints(labels)}: `selector` does not match template `labels`"
         yield "spec.template.metadata.labels", "FieldValueInvalid", why
     yield from _pod_spec_causes(template.get("spec") or {}, "spec.template.spec")
 
@@ -185,5 +185,5 @@ def _quantity_causes(declared: Any, path: str) -> Iterable[Cause]:
             yield f"{path}[{name}]", "FieldValueInvalid", f'Invalid value: "{text}": {rule}'
 
 
-def _go_text(value: Any) -> str:
+def _text_as_go_prints(value: Any) -> str:
     return str(value).replace("'", '"').replace(": ", ":").replace(", ", ", ")

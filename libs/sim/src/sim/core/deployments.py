@@ -36,7 +36,7 @@ class Deployments:
     def on_deployment(self, key: Key, old: Object | None, new: Object | None) -> None:
         if new is None and old is not None:
             self.dirty.pop(key, None)
-        elif new is not None and (old is None or _generation(old) != _generation(new)):
+        elif new is not None and (old is None or _generation_of_deployment(old) != _generation_of_deployment(new)):
             self.dirty[key] = None
 
     def on_replicaset(self, key: Key, old: Object | None, new: Object | None) -> None:
@@ -188,10 +188,10 @@ class Deployments:
         }
         status: dict[str, Any] = {"observedGeneration": deployment["metadata"].get("generation", 1)}
         status |= {field: count for field, count in counts.items() if count}
-        status["conditions"] = self._conditions(deployment, limits, counts, sets)
+        status["conditions"] = self._deployment_conditions(deployment, limits, counts, sets)
         self._world.put_status(_PLURAL, deployment, status)
 
-    def _conditions(
+    def _deployment_conditions(
         self, deployment: Object, limits: Limits, counts: dict[str, int], sets: list[Object]
     ) -> list[dict[str, Any]]:
         enough = counts["availableReplicas"] >= limits.replicas - limits.unavailable
@@ -264,6 +264,6 @@ def _failure_condition(replicaset: Object) -> dict[str, Any] | None:
     return find_condition(replicaset, "ReplicaFailure")
 
 
-def _generation(deployment: Object) -> int:
+def _generation_of_deployment(deployment: Object) -> int:
     """Returns the generation. It rises with a change of the spec or of an annotation."""
     return int(deployment["metadata"].get("generation", 0))

@@ -30,14 +30,14 @@ class ApiError(Exception):
         return status | {"code": self.code}
 
 
-def _details(kind: Kind, name: str) -> dict[str, Any]:
+def _error_details(kind: Kind, name: str) -> dict[str, Any]:
     return (
         {"name": name, "group": kind.group, "kind": kind.plural} if kind.group else {"name": name, "kind": kind.plural}
     )
 
 
 def not_found(kind: Kind, name: str) -> ApiError:
-    return ApiError(404, "NotFound", f'{kind.qualified_name} "{name}" not found', _details(kind, name))
+    return ApiError(404, "NotFound", f'{kind.qualified_name} "{name}" not found', _error_details(kind, name))
 
 
 def no_such_resource() -> ApiError:
@@ -45,12 +45,12 @@ def no_such_resource() -> ApiError:
 
 
 def already_exists(kind: Kind, name: str) -> ApiError:
-    return ApiError(409, "AlreadyExists", f'{kind.qualified_name} "{name}" already exists', _details(kind, name))
+    return ApiError(409, "AlreadyExists", f'{kind.qualified_name} "{name}" already exists', _error_details(kind, name))
 
 
 def conflict(kind: Kind, name: str, why: str) -> ApiError:
     message = f'Operation cannot be fulfilled on {kind.qualified_name} "{name}": {why}'
-    return ApiError(409, "Conflict", message, _details(kind, name))
+    return ApiError(409, "Conflict", message, _error_details(kind, name))
 
 
 def stale_version(kind: Kind, name: str) -> ApiError:
@@ -59,7 +59,7 @@ def stale_version(kind: Kind, name: str) -> ApiError:
 
 
 def forbidden(kind: Kind, name: str, why: str) -> ApiError:
-    return ApiError(403, "Forbidden", f'{kind.qualified_name} "{name}" is forbidden: {why}', _details(kind, name))
+    return ApiError(403, "Forbidden", f'{kind.qualified_name} "{name}" is forbidden: {why}', _error_details(kind, name))
 
 
 def invalid(kind: Kind, name: str, causes: Sequence[tuple[str, str, str]]) -> ApiError:

@@ -45,7 +45,7 @@ class Kubelet:
             return False
         return RUN_BY_US in (found["metadata"].get("annotations") or {})
 
-    def refusal(self, node: str, shape: PodShape) -> str:
+    def pod_refusal_reason(self, node: str, shape: PodShape) -> str:
         """Returns why the kubelet refuses a pod bound without the scheduler: a resource, NODE_AFFINITY, or ""."""
         record = self._table.record_by_name.get(node)
         if record is None or not self.is_simulated_node(node):

@@ -40,7 +40,7 @@ def _round_robin(records: Sequence[NodeRecord]) -> Iterator[NodeRecord]:
 
 def _load_deployment(machine: Machine, spec: LoadSpec, name: str, replicas: int, places: Iterator[NodeRecord]) -> None:
     world, store = machine.world, machine.world.store
-    template = _template(spec, name)
+    template = _pod_template(spec, name)
     pod_hash = template_hash(template)
     labels = {"app": name, "pod-template-hash": pod_hash}
     conditions = [
@@ -61,13 +61,13 @@ def _load_deployment(machine: Machine, spec: LoadSpec, name: str, replicas: int,
     deployment = store.put_object(
         "deployments",
         {
-            "metadata": _metadata(machine, spec, name, {"app": name}),
+            "metadata": _object_metadata(machine, spec, name, {"app": name}),
             "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
             "status": {**counts, "updatedReplicas": replicas, "conditions": conditions},
         },
     )
     template = {**template, "metadata": {"labels": labels}}
-    metadata = _metadata(machine, spec, f"{name}-{pod_hash}", labels)
+    metadata = _object_metadata(machine, spec, f"{name}-{pod_hash}", labels)
     replicaset = store.put_object(
         "replicasets",
         {
@@ -105,13 +105,13 @@ def _next_node_with_room(machine: Machine, shape: PodShape, places: Iterator[Nod
     raise AssertionError("the pods to load do not fit the nodes")
 
 
-def _template(spec: LoadSpec, name: str) -> dict[str, Any]:
+def _pod_template(spec: LoadSpec, name: str) -> dict[str, Any]:
     requests = {"cpu": quantity_text("cpu", spec.cpu_millis), "memory": str(spec.memory_bytes)}
     container = {"name": "main", "image": "registry.example/load:1", "resources": {"requests": requests}}
     return {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
 
 
-def _metadata(machine: Machine, spec: LoadSpec, name: str, labels: dict[str, str]) -> dict[str, Any]:
+def _object_metadata(machine: Machine, spec: LoadSpec, name: str, labels: dict[str, str]) -> dict[str, Any]:
     return {
         "name": name,
         "namespace": spec.namespace,

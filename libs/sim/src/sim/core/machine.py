@@ -182,7 +182,7 @@ class Machine:
         if decided != node:
             if decided:
                 self.table.remove_pod(decided, shape)
-            resource = self.kubelet.refusal(node, shape)
+            resource = self.kubelet.pod_refusal_reason(node, shape)
             if resource:
                 self.kubelet.reject_pod(key, pod, resource)
             self.table.add_pod(node, shape)

@@ -55,7 +55,7 @@ class NodeLifecycle:
         del self._heard_at[name]
         node = self._world.store.get_object("nodes", ("", name))
         if node is not None:
-            self._world.put_status("nodes", node, _unknown_status(node, self._world.timestamp()))
+            self._world.put_status("nodes", node, _status_with_unknown_conditions(node, self._world.timestamp()))
 
 
 def _node_with_readiness_taint(node: Object) -> Object:
@@ -73,7 +73,7 @@ def _is_readiness_taint(taint: dict[str, Any]) -> bool:
     return any((taint["key"], taint["effect"]) == (one["key"], one["effect"]) for one in _OURS)
 
 
-def _unknown_status(node: Object, stamp: str) -> dict[str, Any]:
+def _status_with_unknown_conditions(node: Object, stamp: str) -> dict[str, Any]:
     status = node.get("status") or {}
     told = {"status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."}
     others = [{**one, **told, "lastTransitionTime": stamp} for one in status.get("conditions") or ()]

@@ -83,7 +83,7 @@ class Owners:
             pod = None
         if pod is not None:
             pod["metadata"]["labels"] = {**pod["metadata"]["labels"], **labels}
-        if pod is None or self._quotas.refusal(self._shapes.shape_of(pod)):
+        if pod is None or self._quotas.pod_refusal_reason(self._shapes.shape_of(pod)):
             key = (metadata["namespace"], metadata["name"])
             self._refused_by_namespace.setdefault(key[0], {})[key] = None
             return False

@@ -42,7 +42,7 @@ class Quotas:
             self.dirty[shape.namespace] = None
         return before
 
-    def refusal(self, shape: PodShape) -> str:
+    def pod_refusal_reason(self, shape: PodShape) -> str:
         """Returns why another pod of this shape is refused; empty when it is allowed."""
         used = self._used_by_namespace.get(shape.namespace, {})
         asked = dict(shape.requests)

@@ -120,7 +120,7 @@ class ReplicaSets:
             except ApiError as error:
                 return made, error.message
             shape = shape or self._shapes.shape_of(pod)
-            why = self._quotas.refusal(shape)
+            why = self._quotas.pod_refusal_reason(shape)
             if why:
                 return made, pod_refused_text(pod_name, why)
             self._world.store.put_object("pods", pod)

@@ -27,7 +27,7 @@ class Account:
     may: frozenset[Right] | None = None
     asked: set[Right] = field(default_factory=set)
 
-    def refusal(self, api: Api, request: Request) -> Answer | None:
+    def refusal_answer(self, api: Api, request: Request) -> Answer | None:
         """Returns the refusal of a request; None when it is allowed. A resource that is not served needs no right."""
         if self.may is None:
             return None

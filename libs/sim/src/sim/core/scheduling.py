@@ -37,7 +37,7 @@ class ShapeView:
         lowest = self._topology.lowest_counts()
         for slot in self._candidates.slots_in_order():
             record = self._table.slots[slot]
-            if record and not self._topology.refusal(record, lowest):
+            if record and not self._topology.node_refusal_reason(record, lowest):
                 return record.name
         return None
 
@@ -54,7 +54,7 @@ class ShapeView:
         lowest = self._topology.lowest_counts()
         for slot in self._candidates.slots_in_order():
             record = self._table.slots[slot]
-            if record and (reason := self._topology.refusal(record, lowest)):
+            if record and (reason := self._topology.node_refusal_reason(record, lowest)):
                 nodes_by_reason[reason] = nodes_by_reason.get(reason, 0) + 1
         return unschedulable_message(total, nodes_by_reason)
 

@@ -81,7 +81,7 @@ class TopologyCounts:
             lowest.append(min(counts.get(domain, 0) for domain in nodes) if enough else 0)
         return lowest
 
-    def refusal(self, record: NodeRecord, lowest: list[int]) -> str:
+    def node_refusal_reason(self, record: NodeRecord, lowest: list[int]) -> str:
         """Returns why the pods around refuse the node; empty when they allow it."""
         return self._spread_refusal(record, lowest) or self._affinity_refusal(record)
 
@@ -100,14 +100,14 @@ class TopologyCounts:
         for key, counts in self._refused_by_topology_key.items():
             if labels.get(key) in counts:
                 return _OTHERS_ANTI_AFFINITY
-        if shape.affinity and not self._affinity_holds(record):
+        if shape.affinity and not self._is_affinity_met(record):
             return _AFFINITY
         for term, counts in zip(shape.anti_affinity, self._anti_affinity, strict=True):
             if labels.get(term.topology_key) in counts:
                 return _ANTI_AFFINITY
         return ""
 
-    def _affinity_holds(self, record: NodeRecord) -> bool:
+    def _is_affinity_met(self, record: NodeRecord) -> bool:
         domains = [record.labels.get(term.topology_key) for term in self._shape.affinity]
         if None in domains:
             return False

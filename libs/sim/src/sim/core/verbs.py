@@ -199,7 +199,7 @@ class Verbs:
 
     def _commit_new_object(self, kind: Kind, new: Object, options: WriteOptions) -> Object:
         if kind.plural == "pods":
-            why = self._machine.quotas.refusal(self._machine.shapes.shape_of(new))
+            why = self._machine.quotas.pod_refusal_reason(self._machine.shapes.shape_of(new))
             if why:
                 raise forbidden(kind, new["metadata"]["name"], why)
         return new if options.dry_run else self._store.put_object(kind.plural, new)

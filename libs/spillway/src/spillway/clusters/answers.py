@@ -39,7 +39,7 @@ class ListPage(Struct, Generic[T], frozen=True, gc=False):
     metadata: ListMeta
     items: tuple[T, ...] | None  # Required: an answer without items is no list. Go writes an empty list as null.
 
-    def total(self) -> int | None:
+    def object_count_from_here(self) -> int | None:
         """Returns the number of objects on this page and all later ones; None if the server does not give it."""
         after = self.metadata.remaining_item_count
         return None if after is None and self.metadata.continue_ else len(self.items or ()) + (after or 0)
@@ -174,7 +174,7 @@ class Lines:
         self._begun: list[bytes] = []
         self._begun_bytes = 0
 
-    def feed(self, chunk: bytes) -> Iterator[bytes]:
+    def feed_chunk(self, chunk: bytes) -> Iterator[bytes]:
         *ended, rest = chunk.split(b"\n")
         for piece in ended:
             self._append_piece(piece)

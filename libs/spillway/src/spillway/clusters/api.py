@@ -163,7 +163,7 @@ class ClusterApi(Lists):
         """Follows with whole manifests instead of values of the kind's type."""
         return Reflector(self, kind, objects.selector_params(label_selector, field_selector), whole=True).changes()
 
-    async def probe(self) -> Probe:
+    async def count_nodes_and_pods(self) -> Probe:
         """Counts nodes and pods by quorum reads, so that the answer is from the store and not from a cache."""
         started_at = asyncio.get_running_loop().time()
         (nodes, _), (pods, version) = await self._count_objects(NODES), await self._count_objects(PODS)
@@ -238,7 +238,7 @@ class ClusterApi(Lists):
         """
         path = kind.path(*kind.namespace_and_name(manifest))
         params = {"fieldManager": self.settings.field_manager, "force": "true" if force else "false"}
-        body = msgspec.json.encode(objects.at_version(manifest, uid, resource_version))
+        body = msgspec.json.encode(objects.manifest_at_version(manifest, uid, resource_version))
         return self._decode_written_object(
             await self._send_request("PATCH", path, params, body, "application/apply-patch+yaml"), kind
         )
@@ -259,7 +259,7 @@ class ClusterApi(Lists):
         Raises Conflict for another object or version (an empty one is not compared), and NotFound for an absent object:
         a patch never creates. subresource "status": changes only the status.
         """
-        body = msgspec.json.encode(objects.at_version(change, uid, resource_version))
+        body = msgspec.json.encode(objects.manifest_at_version(change, uid, resource_version))
         params = {"fieldManager": self.settings.field_manager}
         path = kind.path(namespace, name, subresource)
         return self._decode_written_object(await self._send_request("PATCH", path, params, body, MERGE_PATCH), kind)
@@ -334,13 +334,13 @@ class ClusterApi(Lists):
             self.raise_refusal(response)
         return [*await self.decode_unpaged_list(kind, response.body, whole=True)]
 
-    def logs(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+    def container_log_chunks(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """Yields the log of a container in chunks that may end anywhere, for `log_stream_seconds` at most.
 
         Raises before the first chunk: NotFound if the pod does not exist; Refused if its container has not started or
         must be named, or if `max_log_streams` logs are open already. The caller must close it with `aclosing`.
         """
-        return self._logs.read(namespace, pod, options)
+        return self._logs.read_log_chunks(namespace, pod, options)
 
     def write_only_while(self, may_write: MayWrite) -> None:
         """Calls may_write directly before each write. If it returns False, the write raises WriteHeldBack instead."""
@@ -356,13 +356,13 @@ class ClusterApi(Lists):
         call = self._probe_transport.request("GET", kind.path(), {"limit": "1"})
         response = await self._await_response(call, self.settings.probe_timeout_seconds)
         page = self.count_page_objects(kind, self.read_body(response), 1 + self.settings.page_slack_objects)
-        total = page.total()
+        total = page.object_count_from_here()
         if total is None:
             raise ClusterUnreachable(self.name, "garbage", f"a page of {kind.plural} without remainingItemCount")
         return total, page.metadata.resource_version
 
 
-def connect(
+def make_cluster_api(
     read_endpoint: Callable[[], Endpoint], name: str, settings: ClusterApiSettings, random: Random | None = None
 ) -> ClusterApi:
     """Returns the API of a cluster over HTTP. It connects at the first request.

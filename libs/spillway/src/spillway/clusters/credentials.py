@@ -53,14 +53,14 @@ def load_endpoint(folder: Path, name: str, *, allow_exec: bool = False, bounds: 
     endpoint = Endpoint(
         server=_read_server_url(cluster),
         ca=cluster.read_pem("certificate-authority"),
-        insecure=cluster.flag("insecure-skip-tls-verify"),
-        tls_server_name=cluster.text("tls-server-name") if "tls-server-name" in cluster.value else None,
-        proxy=_read_proxy(cluster) if cluster.has("proxy-url") else None,
+        insecure=cluster.read_flag("insecure-skip-tls-verify"),
+        tls_server_name=cluster.read_text("tls-server-name") if "tls-server-name" in cluster.value else None,
+        proxy=_read_proxy(cluster) if cluster.has_value("proxy-url") else None,
     )
     if user is None:
         return endpoint
     for key, expected in REFUSED_LOGINS.items():
-        if user.has(key):
+        if user.has_value(key):
             user.raise_wrong_value(key, expected)
     if user.value.get("exec") is None:
         return replace(endpoint, **_read_login(user))
@@ -77,7 +77,7 @@ def load_endpoint(folder: Path, name: str, *, allow_exec: bool = False, bounds: 
 
 
 def _read_server_url(cluster: ConfigField) -> str:
-    server = cluster.text("server").rstrip("/")
+    server = cluster.read_text("server").rstrip("/")
     url = _parse_url(cluster, "server", "a URL with http or https", server)
     if url.scheme not in ("http", "https") or not url.host or url.query_string or url.user:
         cluster.raise_wrong_value("server", "a URL with http or https, a host, and neither user nor query")
@@ -86,7 +86,7 @@ def _read_server_url(cluster: ConfigField) -> str:
 
 def _read_proxy(cluster: ConfigField) -> Proxy:
     expected = "the URL of a proxy, http://host:port or https://host:port, with user:password@ where it asks for them"
-    url = _parse_url(cluster, "proxy-url", expected, cluster.text("proxy-url"))
+    url = _parse_url(cluster, "proxy-url", expected, cluster.read_text("proxy-url"))
     if url.scheme.startswith("socks"):
         cluster.raise_wrong_value("proxy-url", "a proxy that is asked by http or https: SOCKS is not supported")
     if url.scheme not in ("http", "https") or not url.host or url.query_string or url.path not in ("", "/"):
@@ -106,13 +106,13 @@ def _parse_url(cluster: ConfigField, key: str, expected: str, text: str) -> URL:
 
 
 def _read_login(user: ConfigField) -> dict[str, Any]:
-    files = stamps_of(user.file_path(key) for key in LOGIN_FILES if user.has(key))  # Before any file is read.
+    files = stamps_of(user.file_path(key) for key in LOGIN_FILES if user.has_value(key))  # Before any file is read.
     certificate, private = user.read_pem("client-certificate"), user.read_pem("client-key")
     if (certificate is None) != (private is None):
         user.raise_wrong_value(
             "client-key" if private is None else "client-certificate", "a client certificate and its key together"
         )
-    token = user.token("token") if "token" in user.value else None
+    token = user.read_token("token") if "token" in user.value else None
     if token is None and "tokenFile" in user.value:
         token = user.check_token("tokenFile", user.read_named_file("tokenFile").decode(errors="replace").strip())
     return {"token": token, "client_certificate": certificate, "client_key": private, "files": files}
@@ -155,7 +155,7 @@ class Session:
         self._opening = asyncio.Lock()
 
     @asynccontextmanager
-    async def send(
+    async def send_request(
         self,
         method: str,
         path: str,
@@ -163,7 +163,7 @@ class Session:
         headers: Mapping[str, str],
         body: aiohttp.Payload | None = None,
     ) -> AsyncGenerator[aiohttp.ClientResponse, None]:
-        endpoint, session = await self._open()
+        endpoint, session = await self._open_session()
         url = URL(endpoint.server + path, encoded=True).with_query(params)
         known = {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
         proxy = endpoint.proxy
@@ -194,7 +194,7 @@ class Session:
         if opened is not None:
             await opened[1].close()
 
-    async def _open(self) -> tuple[Endpoint, aiohttp.ClientSession]:
+    async def _open_session(self) -> tuple[Endpoint, aiohttp.ClientSession]:
         endpoint = await self._credentials.current_endpoint()
         if self._opened is not None and self._opened[0] is endpoint:
             return self._opened

@@ -53,10 +53,10 @@ def _without_token(endpoint: Endpoint) -> Endpoint:
 def stamps_of(paths: Iterable[Path]) -> tuple[tuple[Path, Stamp], ...]:
     """Returns the stamp of each file. A file that replaces another has a new stamp, as when Kubernetes renews a
     Secret."""
-    return tuple((path, _stamp(path)) for path in paths)
+    return tuple((path, _file_stamp(path)) for path in paths)
 
 
-def _stamp(path: Path) -> Stamp:
+def _file_stamp(path: Path) -> Stamp:
     try:
         found = path.stat()
     except (OSError, ValueError):  # ValueError: a zero byte in the path.

@@ -77,34 +77,40 @@ def ask_plugin(user: ConfigField, cluster: ConfigField, ca: bytes | None, bounds
         info = json.dumps({"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec})
     except (TypeError, ValueError, RecursionError):
         cluster.raise_wrong_value("extensions", "values that JSON has, since the plugin is told of them")
-    return _read_answer(plugin, _run(plugin, info, bounds))
+    return _read_answer(plugin, _run_plugin(plugin, info, bounds))
 
 
 def _read_plugin(user: ConfigField) -> Plugin:
-    entry = user.child("exec")
+    entry = user.child_field("exec")
     if not isinstance(entry.value, dict):
         user.raise_wrong_value("exec", "a mapping")
-    api_version = entry.text("apiVersion")
+    api_version = entry.read_text("apiVersion")
     if api_version not in API_VERSIONS:
         entry.raise_wrong_value("apiVersion", " or ".join(API_VERSIONS))
     # kubectl requires this field in v1. Without it the plugin gets no input here, since no person is present.
-    if entry.has("interactiveMode") and entry.text("interactiveMode") not in ("Never", "IfAvailable"):
+    if entry.has_value("interactiveMode") and entry.read_text("interactiveMode") not in ("Never", "IfAvailable"):
         entry.raise_wrong_value("interactiveMode", "Never or IfAvailable, since a service has nobody to ask")
-    command = entry.text("command")
+    command = entry.read_text("command")
     if "/" in command:
         command = str((entry.path.parent / command).absolute())
-    arguments = entry.items("args")
+    arguments = entry.read_list("args")
     if "\0" in command or not all(isinstance(one, str) and "\0" not in one for one in arguments):
         entry.raise_wrong_value("command" if "\0" in command else "args", "texts without a zero byte")
-    hint = entry.text("installHint") if entry.has("installHint") else ""
+    hint = entry.read_text("installHint") if entry.has_value("installHint") else ""
     return Plugin(
-        user, api_version, command, tuple(arguments), _variables(entry), hint, entry.flag("provideClusterInfo")
+        user,
+        api_version,
+        command,
+        tuple(arguments),
+        _read_variables(entry),
+        hint,
+        entry.read_flag("provideClusterInfo"),
     )
 
 
-def _variables(entry: ConfigField) -> dict[str, str]:
+def _read_variables(entry: ConfigField) -> dict[str, str]:
     found = {}
-    for one in entry.items("env"):
+    for one in entry.read_list("env"):
         name, value = (one.get("name"), one.get("value", "")) if isinstance(one, dict) else (None, None)
         if not isinstance(name, str) or not isinstance(value, str) or not name or "=" in name or "\0" in name + value:
             entry.raise_wrong_value("env", "a list of name and value, which are texts, without = in a name")
@@ -113,10 +119,10 @@ def _variables(entry: ConfigField) -> dict[str, str]:
 
 
 def _cluster_info(cluster: ConfigField, ca: bytes | None) -> dict[str, Any]:
-    told = {key: cluster.value[key] for key in CLUSTER_FIELDS if cluster.has(key)}
+    told = {key: cluster.value[key] for key in CLUSTER_FIELDS if cluster.has_value(key)}
     if ca:
         told["certificate-authority-data"] = base64.b64encode(ca).decode()
-    for one in cluster.items("extensions"):
+    for one in cluster.read_list("extensions"):
         if isinstance(one, dict) and one.get("name") == CLUSTER_CONFIG:
             told["config"] = one.get("extension")
     return told
@@ -142,14 +148,14 @@ class _Stopped(Exception):
     """Raised if we ended the run. Its text is the reason."""
 
 
-def _run(plugin: Plugin, info: str, bounds: PluginBounds) -> bytes:
+def _run_plugin(plugin: Plugin, info: str, bounds: PluginBounds) -> bytes:
     """Runs the plugin and returns its standard output. Fails with BadCredentials."""
     run = _Run()
     _RUNS.add(run)
     try:
         run.process = process = _start_process(plugin, info)
         run.started.set()
-        output, said = _outputs(process, bounds)
+        output, said = _read_outputs(process, bounds)
     except _Stopped as error:
         plugin.user.raise_bad_credentials("exec", f"expected a plugin that answers with credentials: {error}")
     finally:
@@ -179,7 +185,7 @@ def _start_process(plugin: Plugin, info: str) -> "subprocess.Popen[bytes]":
             start_new_session=True,
         )
     except FileNotFoundError:
-        hint = f"; its installHint: {escaped(plugin.install_hint)}" if plugin.install_hint else ""
+        hint = f"; its installHint: {escaped_text(plugin.install_hint)}" if plugin.install_hint else ""
         plugin.user.raise_bad_credentials(
             "exec", f"command: expected a program that is installed, and there is none of this name{hint}"
         )
@@ -188,7 +194,7 @@ def _start_process(plugin: Plugin, info: str) -> "subprocess.Popen[bytes]":
         plugin.user.raise_bad_credentials("exec", f"command: expected a program that can be run{why}")
 
 
-def _outputs(process: "subprocess.Popen[bytes]", bounds: PluginBounds) -> tuple[bytes, bytes]:
+def _read_outputs(process: "subprocess.Popen[bytes]", bounds: PluginBounds) -> tuple[bytes, bytes]:
     """Returns all of standard output and the end of standard error, once the process has ended. Raises _Stopped."""
     deadline = time.monotonic() + bounds.seconds
     output, said = bytearray(), bytearray()
@@ -246,7 +252,7 @@ def end_all_plugins() -> None:
 # ── What it said ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def escaped(text: str, most: int = 300) -> str:
+def escaped_text(text: str, most: int = 300) -> str:
     """Returns a text in quotes, on one line, without control characters, cut to `most` characters."""
     return repr(text if len(text) <= most else f"{text[:most]}…")
 
@@ -262,7 +268,7 @@ def _last_line(plugin: Plugin, said: bytes) -> str:
     for secret in sorted((*plugin.variables.values(), *values), key=len, reverse=True):
         if len(secret) >= SHORTEST_SECRET:
             line = line.replace(secret, "(hidden)")
-    return f", and said last: {escaped(line)}"
+    return f", and said last: {escaped_text(line)}"
 
 
 def _read_answer(plugin: Plugin, output: bytes) -> Answer:
@@ -280,29 +286,29 @@ def _read_answer(plugin: Plugin, output: bytes) -> Answer:
         answer.raise_wrong_value("kind", "ExecCredential")
     if parsed.get("apiVersion") != plugin.api_version:
         answer.raise_wrong_value("apiVersion", f"{plugin.api_version}, which was asked for")
-    return _read_credential_status(answer.child("status"))
+    return _read_credential_status(answer.child_field("status"))
 
 
 def _read_credential_status(status: ConfigField) -> Answer:
     if not isinstance(status.value, dict):
         status.raise_wrong_value("token", "a mapping around it")
     certificate, key = (
-        status.check_pem(name, status.text(name).encode()) if status.has(name) else None
+        status.check_pem(name, status.read_text(name).encode()) if status.has_value(name) else None
         for name in ("clientCertificateData", "clientKeyData")
     )
     if (certificate is None) != (key is None):
         status.raise_wrong_value(
             "clientKeyData" if key is None else "clientCertificateData", "a certificate and its key together"
         )
-    token = status.token("token") if status.has("token") else None
+    token = status.read_token("token") if status.has_value("token") else None
     if token is None and certificate is None:
         status.raise_wrong_value("token", "a token, or a client certificate and its key")
-    return Answer(token, certificate, key, _ends_at(status) if status.has("expirationTimestamp") else None)
+    return Answer(token, certificate, key, _read_end_time(status) if status.has_value("expirationTimestamp") else None)
 
 
-def _ends_at(status: ConfigField) -> float:
+def _read_end_time(status: ConfigField) -> float:
     try:
-        ends = datetime.fromisoformat(status.text("expirationTimestamp"))
+        ends = datetime.fromisoformat(status.read_text("expirationTimestamp"))
     except ValueError:
         ends = None
     if ends is None or ends.tzinfo is None:

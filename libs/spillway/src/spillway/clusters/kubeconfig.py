@@ -60,7 +60,7 @@ class ConfigField:
             place = self.place or "the file"
             raise BadCredentials(f"{self.path}: {place}: expected a mapping or list, not {type_name_of(self.value)}")
 
-    def has(self, key: str) -> bool:
+    def has_value(self, key: str) -> bool:
         """Returns whether the key has a value. An empty value counts as none, as in Kubernetes' own reader."""
         return isinstance(self.value, dict) and self.value.get(key) not in (None, "", [], {})
 
@@ -74,12 +74,12 @@ class ConfigField:
     def place_of(self, key: str) -> str:
         return f"{self.place}.{key}".lstrip(".")
 
-    def child(self, key: str) -> "ConfigField":
+    def child_field(self, key: str) -> "ConfigField":
         if not isinstance(self.value, dict) or not isinstance(self.value.get(key), dict | list):
             self.raise_wrong_value(key, "a list" if not self.place else "a mapping")
         return ConfigField(self.path, self.place_of(key), self.value[key])
 
-    def items(self, key: str) -> list[Any]:
+    def read_list(self, key: str) -> list[Any]:
         """Returns the list at this key; an empty list if the key is absent."""
         value = self.value.get(key)
         if value is not None and not isinstance(value, list):
@@ -89,8 +89,8 @@ class ConfigField:
     def find_named_entry(self, listed_in: str, namer: "ConfigField", key: str, inner: str) -> "ConfigField":
         """Returns the inner mapping of one entry of the list `listed_in`: the only one with the name that namer has at
         `key`."""
-        value = self.child(listed_in).value
-        name, entries = namer.text(key), value if isinstance(value, list) else []
+        value = self.child_field(listed_in).value
+        name, entries = namer.read_text(key), value if isinstance(value, list) else []
         found = [entry for entry in entries if isinstance(entry, dict) and entry.get("name") == name]
         if len(found) != 1:
             said_by = namer.place_of(key)
@@ -100,24 +100,24 @@ class ConfigField:
         entry = ConfigField(self.path, f"{listed_in}[{name}]", found[0])
         if not isinstance(found[0].get(inner), dict):
             entry.raise_wrong_value(inner, "a mapping")
-        return entry.child(inner)
+        return entry.child_field(inner)
 
-    def text(self, key: str) -> str:
+    def read_text(self, key: str) -> str:
         value = self.value.get(key) if isinstance(self.value, dict) else None
         if not isinstance(value, str) or not value:
             self.raise_wrong_value(key, "a text")
         return value
 
-    def token(self, key: str) -> str:
+    def read_token(self, key: str) -> str:
         """Returns a text that is allowed in an HTTP header."""
-        return self.check_token(key, self.text(key))
+        return self.check_token(key, self.read_text(key))
 
     def check_token(self, key: str, token: str) -> str:
         if not (token.isascii() and token.isprintable() and token):
             self.raise_wrong_value(key, "a token of one line")
         return token
 
-    def flag(self, key: str) -> bool:
+    def read_flag(self, key: str) -> bool:
         value = self.value.get(key, False)
         if not isinstance(value, bool):
             self.raise_wrong_value(key, "true or false")
@@ -125,7 +125,7 @@ class ConfigField:
 
     def file_path(self, key: str) -> Path:
         """Returns the path that a field names. A relative path starts at the kubeconfig."""
-        return self.path.parent / self.text(key)
+        return self.path.parent / self.read_text(key)
 
     def read_named_file(self, key: str) -> bytes:
         """Returns the content of the file that a field names."""
@@ -145,7 +145,7 @@ class ConfigField:
         if not self.value.get(in_place):
             return self.check_pem(key, self.read_named_file(key)) if self.value.get(key) else None
         try:
-            return self.check_pem(in_place, base64.b64decode(self.text(in_place), validate=True))
+            return self.check_pem(in_place, base64.b64decode(self.read_text(in_place), validate=True))
         except (binascii.Error, ValueError):
             self.raise_wrong_value(in_place, "base64")
 

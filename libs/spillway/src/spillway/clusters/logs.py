@@ -24,7 +24,7 @@ class LogOptions:
     since_time: str = ""
     limit_bytes: int | None = None
 
-    def params(self) -> dict[str, str]:
+    def query_parameters(self) -> dict[str, str]:
         given: dict[str, str | bool | int | None] = {
             "container": self.container,
             "follow": self.follow,
@@ -47,7 +47,7 @@ class PodLogs:
         self._transport = transport
         self._open = 0
 
-    async def read(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+    async def read_log_chunks(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """Yields chunks that may end anywhere. It holds only the current chunk."""
         settings = self._requests.settings
         if self._open >= settings.max_log_streams:
@@ -56,7 +56,7 @@ class PodLogs:
         self._open += 1
         path = PODS.path(namespace, pod, "log")
         try:
-            async with aclosing(self._chunks(path, options)) as chunks:
+            async with aclosing(self._request_log_chunks(path, options)) as chunks:
                 async for chunk in chunks:
                     yield chunk
         except TransportStatus as answer:
@@ -64,7 +64,7 @@ class PodLogs:
         finally:
             self._open -= 1
 
-    async def _chunks(self, path: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
+    async def _request_log_chunks(self, path: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """Yields chunks.
 
         A kubelet answers with the first line, so a log that is followed may be silent as long as it is open.
@@ -72,7 +72,7 @@ class PodLogs:
         settings = self._requests.settings
         begin = asyncio.get_running_loop().time()
         end = begin + settings.log_stream_seconds
-        async with aclosing(self._transport.stream(path, options.params())) as chunks:
+        async with aclosing(self._transport.stream(path, options.query_parameters())) as chunks:
             try:
                 async with asyncio.timeout_at(end if options.follow else begin + settings.request_timeout_seconds):
                     await anext(chunks)

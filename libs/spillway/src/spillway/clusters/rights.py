@@ -83,7 +83,7 @@ class AccountRole:
         return {right: rule.without for rule in self.rules if rule.without for right in rule.rights()}
 
 
-def _rule(
+def _make_rules(
     verbs: str, *kinds: Kind, why: str, without: str = "", part: str = "", namespace: str = ""
 ) -> tuple[Rule, ...]:
     """Returns one rule for each API group, in the kinds' order. verbs: separated by blanks. part: a subresource."""
@@ -103,7 +103,7 @@ SNAPSHOT: Final = AccountRole(
     "snapshot",
     "every cluster",
     (
-        *_rule(
+        *_make_rules(
             "list watch",
             NODES,
             PODS,
@@ -115,14 +115,14 @@ SNAPSHOT: Final = AccountRole(
             JOBS,
             why="what a cluster can hold, and which pods are counted there",
         ),
-        *_rule(
+        *_make_rules(
             "list watch",
             VOLUME_CLAIMS,
             VOLUMES,
             why="on which nodes the volumes of claims let pods run",
             without="replicas with claims are placed as if their volumes were everywhere; answers say so",
         ),
-        *_rule(
+        *_make_rules(
             "list",
             POD_METRICS,
             why="what pods of scaled workloads use",
@@ -136,7 +136,7 @@ PROPAGATOR: Final = AccountRole(
     "propagator",
     "every cluster",
     (
-        *_rule(
+        *_make_rules(
             _WRITE,
             DEPLOYMENTS,
             STATEFULSETS,
@@ -145,14 +145,14 @@ PROPAGATOR: Final = AccountRole(
             SERVICES,
             why="what placements say, and what goes with it",
         ),
-        *_rule("get create", NAMESPACES, why="those that workloads need"),
-        *_rule(
+        *_make_rules("get create", NAMESPACES, why="those that workloads need"),
+        *_make_rules(
             "list",
             SECRETS,
             why="whether a Secret that a template names exists: names alone are asked for, but RBAC cannot say so",
             without="a missing one is not noticed: pods are made there, and do not start",
         ),
-        *_rule(
+        *_make_rules(
             "get",
             SERVICE_ACCOUNTS,
             VOLUME_CLAIMS,
@@ -161,13 +161,13 @@ PROPAGATOR: Final = AccountRole(
             why="whether what a template names exists",
             without="a missing one is not noticed: replicas that get no pods, or no node, are placed elsewhere",
         ),
-        *_rule(
+        *_make_rules(
             "list",
             HORIZONTAL_POD_AUTOSCALERS,
             why="who else scales a workload",
             without="another scaler is noticed by the fields that it manages alone; nothing is adopted",
         ),
-        *_rule(
+        *_make_rules(
             "create",
             PODS,
             why="dry runs of a template, which alone tell what admission makes of it; RBAC cannot say dry run",
@@ -181,20 +181,20 @@ BRIDGE_OWNER: Final = AccountRole(
     "vk-bridge",
     "clusters that lend nodes",
     (
-        *_rule("get list watch patch", NODES, why="which are idle; the mark of a loan"),
-        *_rule(_WRITE, PODS, why="the real pods of pool pods"),
-        *_rule("deletecollection", PODS, why="those of a node with one request", without=_ONE_BY_ONE),
-        *_rule("get", PODS, part="log", why="logs of real pods", without="logs of pool pods are refused"),
-        *_rule(
+        *_make_rules("get list watch patch", NODES, why="which are idle; the mark of a loan"),
+        *_make_rules(_WRITE, PODS, why="the real pods of pool pods"),
+        *_make_rules("deletecollection", PODS, why="those of a node with one request", without=_ONE_BY_ONE),
+        *_make_rules("get", PODS, part="log", why="logs of real pods", without="logs of pool pods are refused"),
+        *_make_rules(
             "get list create patch delete",
             CONFIG_MAPS,
             SECRETS,
             why="copies of what pool pods refer to, in namespaces spillway-lent-…",
         ),
-        *_rule("get list create patch delete", NAMESPACES, why="namespaces spillway-lent-…"),
-        *_rule("list", VOLUME_CLAIMS, why="that nothing of others is in such a namespace that is removed"),
-        *_rule("create", _NETWORK_POLICIES, why="no way into pods of a pool"),
-        *_rule(
+        *_make_rules("get list create patch delete", NAMESPACES, why="namespaces spillway-lent-…"),
+        *_make_rules("list", VOLUME_CLAIMS, why="that nothing of others is in such a namespace that is removed"),
+        *_make_rules("create", _NETWORK_POLICIES, why="no way into pods of a pool"),
+        *_make_rules(
             "list",
             NODE_METRICS,
             why="what nodes use, for the idle report",
@@ -208,13 +208,13 @@ BRIDGE_POOL: Final = AccountRole(
     "vk-bridge",
     "pools that lent nodes appear in",
     (
-        *_rule("get list watch create patch delete", NODES, why="virtual nodes"),
-        *_rule("patch", NODES, PODS, part="status", why="how virtual nodes and the pods on them are"),
-        *_rule("get list watch delete", PODS, why="pods on virtual nodes, and their end"),
-        *_rule("deletecollection", PODS, why="those of a node with one request", without=_ONE_BY_ONE),
-        *_rule("get", CONFIG_MAPS, SECRETS, why="what pods on virtual nodes refer to"),
-        *_rule("list watch", POD_DISRUPTION_BUDGETS, why="how many pods on virtual nodes may go"),
-        *_rule("create patch", LEASES, namespace=NODE_LEASES, why="heartbeats of virtual nodes"),
+        *_make_rules("get list watch create patch delete", NODES, why="virtual nodes"),
+        *_make_rules("patch", NODES, PODS, part="status", why="how virtual nodes and the pods on them are"),
+        *_make_rules("get list watch delete", PODS, why="pods on virtual nodes, and their end"),
+        *_make_rules("deletecollection", PODS, why="those of a node with one request", without=_ONE_BY_ONE),
+        *_make_rules("get", CONFIG_MAPS, SECRETS, why="what pods on virtual nodes refer to"),
+        *_make_rules("list watch", POD_DISRUPTION_BUDGETS, why="how many pods on virtual nodes may go"),
+        *_make_rules("create patch", LEASES, namespace=NODE_LEASES, why="heartbeats of virtual nodes"),
     ),
 )
 

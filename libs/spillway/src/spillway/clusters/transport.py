@@ -95,7 +95,7 @@ class HttpTransport:
         data = None if body is None else _Body(body, self.may_write if may_change(method, params) else always_may_write)
         try:
             with self._translate_errors(f"{method} {path}"):
-                async with self._session.send(method, path, params, headers, data) as answer:
+                async with self._session.send_request(method, path, params, headers, data) as answer:
                     self._check_uncompressed(answer)
                     return Response(answer.status, await self._bounded_body(answer), answer.headers.get("Date", ""))
         except ClusterUnreachable:
@@ -105,7 +105,7 @@ class HttpTransport:
 
     async def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncGenerator[bytes, None]:
         with self._translate_errors(f"watch {path}"):
-            async with self._session.send("GET", path, params, {"Accept": accept}) as answer:
+            async with self._session.send_request("GET", path, params, {"Accept": accept}) as answer:
                 self._check_uncompressed(answer)
                 if answer.status != 200:
                     raise TransportStatus(answer.status, await self._bounded_body(answer))

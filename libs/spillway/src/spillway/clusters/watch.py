@@ -83,16 +83,16 @@ class _KnownObjects:
         self._api, self._kind = api, kind
         self._bytes_bound = "whole_list_bytes_max" if whole else "list_bytes_max"
 
-    def add(self, place: Place, kept_bytes: int) -> None:
+    def add_object(self, place: Place, kept_bytes: int) -> None:
         self._bytes += kept_bytes - self._bytes_by_place.get(place, 0)
         self._bytes_by_place[place] = kept_bytes
-        self._check(len(self._bytes_by_place), "list_objects_max")
-        self._check(self._bytes, self._bytes_bound)
+        self._check_bound(len(self._bytes_by_place), "list_objects_max")
+        self._check_bound(self._bytes, self._bytes_bound)
 
-    def remove(self, place: Place) -> None:
+    def remove_object(self, place: Place) -> None:
         self._bytes -= self._bytes_by_place.pop(place, 0)
 
-    def _check(self, found: int, bound: str) -> None:
+    def _check_bound(self, found: int, bound: str) -> None:
         most = getattr(self._api.settings, bound)
         if found > most:
             detail = f"watches of {self._kind.plural} beyond {bound} ({most})"
@@ -210,7 +210,7 @@ class Reflector:
                 batch: list[Change] = [] if chunk else [StreamAlive()]
                 trouble: ClusterUnreachable | None = None
                 try:
-                    for line in lines.feed(chunk):
+                    for line in lines.feed_chunk(chunk):
                         batch.append(self._parse_change(line))
                         self._heard, self._silent_seconds = True, 0.0
                         if len(batch) >= settings.watch_step_lines:
@@ -241,10 +241,10 @@ class Reflector:
     def _note_known_object(self, found: Any, text: msgspec.Raw, *, is_gone: bool) -> None:
         """Counts an object from a watch event, or its deletion. Raises TooMuch beyond a bound."""
         if is_gone:
-            self._known.remove(self._place_of_object(found))
+            self._known.remove_object(self._place_of_object(found))
         else:
             kept = bytes(text) if self._whole else msgspec.json.encode(found)
-            self._known.add(self._place_of_object(found), answers.estimated_memory_bytes(kept))
+            self._known.add_object(self._place_of_object(found), answers.estimated_memory_bytes(kept))
 
     def _decode_object(self, text: msgspec.Raw) -> tuple[Any, str]:
         """Returns the object of an event, and its version."""

@@ -17,10 +17,10 @@ def nodes_after_return(nodes: ClusterNodes) -> ClusterNodes:
 
     The row of a lent node has only its owner's pods in `requested` already.
     """
-    columns = nodes.columns()
+    columns = nodes.columns_of_all_nodes()
     returned = ClusterNodes()
     returned.namespaces = nodes.namespaces
-    returned.upsert(
+    returned.upsert_nodes(
         replace(
             _without_pool_pods(columns),
             state=np.full_like(columns.state, NODE_OWNED),

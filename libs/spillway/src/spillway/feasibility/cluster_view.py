@@ -121,14 +121,14 @@ class ClusterView:
         return f"the same API server as {self.twin_of}" if self.twin_of else ""
 
     @property
-    def hands_over(self) -> bool:
+    def must_hand_over(self) -> bool:
         """Returns whether the replicas here must go elsewhere: the cluster is drained, leaves, or is given up."""
         return self.phase not in (PHASE_ACTIVE, PHASE_CORDONED)
 
     @property
     def hand_over_target(self) -> str:
         """Returns the name under which its API server joined first, if this name is a twin that hands over; else ""."""
-        return self.twin_of if self.hands_over else ""
+        return self.twin_of if self.must_hand_over else ""
 
     def lost_seconds(self, now: float, age_max_seconds: float) -> float | None:
         """Returns how long the cluster has been lost, in seconds; None: it is not lost, or our collector is silent."""
@@ -139,7 +139,7 @@ class ClusterView:
         return max(now - self.troubled_since, self.age_seconds(now) or 0.0)
 
     def fit_of_shape(self, shape: Shape) -> Fit:
-        key = (shape, shape.traits.labels if self.nodes.pods.repels(shape.namespace) else ())
+        key = (shape, shape.traits.labels if self.nodes.pods.may_repel_pods_of(shape.namespace) else ())
         kept = self._fits.get(key)
         if kept is not None and kept[0] == self.nodes.revision:
             self._fits.move_to_end(key)
@@ -314,8 +314,8 @@ class ClusterView:
         block.sequence = event.sequence
         if columns.names or event.removed:
             self.revision += 1
-            self.nodes.remove(event.removed)
-            self.nodes.upsert(columns, event.index)
+            self.nodes.remove_nodes(event.removed)
+            self.nodes.upsert_nodes(columns, event.index)
         for name in event.namespaces_removed:
             self.revision += 1
             self.quotas.pop(name, None)

@@ -52,7 +52,7 @@ class NodeLimit:
     between: tuple[int, int] | None = None
 
     @cached_property
-    def text(self) -> str:
+    def as_text(self) -> str:
         """Returns a text for people: "cpu (12 nodes), taint gpu=only:NoSchedule (4 nodes)"."""
         text = reasons_text(self.reasons)
         if not self.beyond:
@@ -82,7 +82,7 @@ class Fit:
     beyond: tuple[str, ...] = ()
     bounds: tuple[SpreadBound | NearBound, ...] = ()
 
-    def limit(self) -> NodeLimit:
+    def node_limit(self) -> NodeLimit:
         if not self.beyond or not self.reasons:
             return NodeLimit(self.reasons)
         return NodeLimit(self.reasons, self.beyond, (self.total, self.possible) if self.total < self.possible else None)

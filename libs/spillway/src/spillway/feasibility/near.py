@@ -29,7 +29,7 @@ class NearBound:
                     SpreadBound(np.where(groups == group, takes, 0), everywhere.ceilings) for group in found.tolist()
                 ]
                 self._bounds = [bound for bound in bounds if bound.certain_replicas()]
-        self.possible = self._compute_possible()
+        self.possible = self._compute_possible_replicas()
 
     @property
     def extra_places_per_pod(self) -> int:
@@ -43,7 +43,7 @@ class NearBound:
             return max(0, min(1, self._everywhere.certain_replicas()) - lost)
         return min((bound.certain_replicas(lost) for bound in self._bounds), default=0)
 
-    def _compute_possible(self) -> int:
+    def _compute_possible_replicas(self) -> int:
         if self._bounds is None:
             return min(int(self._sums.max(initial=0)), self._everywhere.possible)
         return max((bound.possible for bound in self._bounds), default=0)

@@ -66,7 +66,7 @@ class ClusterNodes:
         return self._lends[1]
 
     @property
-    def loans(self) -> frozenset[tuple[str, int]]:
+    def loan_states(self) -> frozenset[tuple[str, int]]:
         """Returns each lent or recalled node with its state, as a value that differs after any change of loans."""
         if self._loans[0] != self.revision:
             rows = np.flatnonzero((self.state != NODE_OWNED) & self.live_mask).tolist()
@@ -74,7 +74,7 @@ class ClusterNodes:
         return self._loans[1]
 
     @property
-    def has_virtual(self) -> bool:
+    def has_virtual_nodes(self) -> bool:
         """Returns whether there is a virtual node."""
         return bool((self.live_mask & self.virtual_mask).any())
 
@@ -101,9 +101,9 @@ class ClusterNodes:
         present = set(columns.names)
         here = np.flatnonzero(self.block == block).tolist()
         self._remove_rows(row for row in here if self.names[row] not in present)
-        self.upsert(columns, block)
+        self.upsert_nodes(columns, block)
 
-    def upsert(self, columns: NodeColumns, block: int) -> None:
+    def upsert_nodes(self, columns: NodeColumns, block: int) -> None:
         self.revision += 1
         if not columns.names:
             return
@@ -116,11 +116,13 @@ class ClusterNodes:
         if absent:
             self.allocatable[np.array(absent)[:, None], rows] = 0
             self.requested[np.array(absent)[:, None], rows] = 0
-        label_set = _interned(columns.label_sets, self._label_set_ids, self.label_sets)[columns.label_set]
+        label_set = _intern_values(columns.label_sets, self._label_set_ids, self.label_sets)[columns.label_set]
         if not (self.live_mask[rows].all() and np.array_equal(self.label_set[rows], label_set)):
             self.labels_revision += 1
         self.label_set[rows] = label_set
-        self.taint_set[rows] = _interned(columns.taint_sets, self._taint_set_ids, self.taint_sets)[columns.taint_set]
+        self.taint_set[rows] = _intern_values(columns.taint_sets, self._taint_set_ids, self.taint_sets)[
+            columns.taint_set
+        ]
         self.state[rows] = columns.state
         self.unschedulable[rows] = columns.unschedulable
         self.block[rows] = block
@@ -129,7 +131,7 @@ class ClusterNodes:
             rows, columns.pod_tables, Entries(columns.pod_rows, columns.pod_sets, columns.pod_counts)
         )
 
-    def remove(self, names: Iterable[str]) -> None:
+    def remove_nodes(self, names: Iterable[str]) -> None:
         self.revision += 1
         self._remove_rows(self._row_by_name[name] for name in names if name in self._row_by_name)
 
@@ -169,11 +171,11 @@ class ClusterNodes:
         other.pods = self.pods.independent_copy()
         return other
 
-    def columns(self) -> NodeColumns:
+    def columns_of_all_nodes(self) -> NodeColumns:
         """Returns all nodes, as a collector would report them in one block."""
         rows = np.flatnonzero(self.live_mask)
         resources = np.array(list(self.resources.values()), np.int64)
-        pods = self.pods.entries()
+        pods = self.pods.all_entries()
         index_of_row = np.full(len(self.block), NO_BLOCK, np.int64)
         index_of_row[rows] = np.arange(len(rows))
         return NodeColumns(
@@ -201,7 +203,7 @@ class ClusterNodes:
         _, first, counts = np.unique(keys, axis=1, return_index=True, return_counts=True)
         yield from zip(rows[first].tolist(), counts.tolist(), strict=True)
 
-    def empty_like(self, row: int, name: str) -> NodeRow:
+    def empty_node_like(self, row: int, name: str) -> NodeRow:
         """Returns a node of the same class on which nothing runs. It is no virtual node, and has its own hostname."""
         labels = {
             key: value
@@ -223,7 +225,7 @@ class ClusterNodes:
     def row_of(self, name: str) -> int | None:
         return self._row_by_name.get(name)
 
-    def domains(self, key: str) -> Int64s:
+    def domain_ids(self, key: str) -> Int64s:
         """Returns [rows]: an id for each value of a topology key, NO_DOMAIN without it. Ids are below the row count."""
         kept = self._domains.get(key)
         if kept is not None and kept[0] == self.labels_revision:
@@ -271,7 +273,7 @@ class ClusterNodes:
         self._index_new_label_sets()
         return self._virtual_sets
 
-    def own_count(self) -> int:
+    def own_node_count(self) -> int:
         """Returns the number of live nodes without virtual ones."""
         return int((self.live_mask & ~self.virtual_mask).sum())
 
@@ -292,8 +294,8 @@ class ClusterNodes:
         """
         counted = self.counted_mask
         return (
-            {name: _sum(self.allocatable[index, counted]) for name, index in self.resources.items()},
-            {name: _sum(self.requested[index, counted]) for name, index in self.resources.items()},
+            {name: _saturated_sum(self.allocatable[index, counted]) for name, index in self.resources.items()},
+            {name: _saturated_sum(self.requested[index, counted]) for name, index in self.resources.items()},
         )
 
     def _remove_rows(self, rows: Iterable[int]) -> None:
@@ -325,9 +327,9 @@ class ClusterNodes:
         first = len(self.names)
         self.names += names[holes:]
         self._row_by_name.update(zip(names[holes:], range(first, len(self.names)), strict=True))
-        self._grow(len(self.names))
+        self._grow_arrays(len(self.names))
 
-    def _grow(self, rows: int) -> None:
+    def _grow_arrays(self, rows: int) -> None:
         missing = rows - self.block.shape[0]
         if missing <= 0:
             return
@@ -354,12 +356,12 @@ class ClusterNodes:
             self.ports[rows[index]] = (*self.ports.get(rows[index], ()), port)
 
 
-def _sum(amounts: Int64s) -> int:
+def _saturated_sum(amounts: Int64s) -> int:
     """Returns the sum, saturated at 64 bits. NumPy's own sum of large amounts would overflow, so it adds two halves."""
     return clamp_to_int64((int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum()))
 
 
-def _interned(values: Sequence[T], ids: dict[T, int], table: list[T]) -> Int64s:
+def _intern_values(values: Sequence[T], ids: dict[T, int], table: list[T]) -> Int64s:
     """Returns the local id of each entry in a record's table. New entries get new ids."""
     local = []
     for value in values:

@@ -61,14 +61,14 @@ def anti_affinity_ceilings(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[
         term.topology_key_or_hostname for term in shape.apart if _is_selecting_own_replicas(term, shape, nodes)
     ):
         if key != HOSTNAME_LABEL or not has_unique_hostnames(nodes):
-            domains = nodes.domains(key)
+            domains = nodes.domain_ids(key)
             size = int(domains.max(initial=NO_DOMAIN)) + 1
             yield f"anti-affinity{topology_suffix(key)}", Ceiling(domains, np.zeros(size, np.int64), 1, None)
 
 
 def has_unique_hostnames(nodes: ClusterNodes) -> bool:
     """Returns whether each node has a hostname that no other node has."""
-    hosts = nodes.domains(HOSTNAME_LABEL)
+    hosts = nodes.domain_ids(HOSTNAME_LABEL)
     return bool(((hosts == np.arange(len(hosts))) | ~nodes.live_mask).all())
 
 
@@ -90,11 +90,11 @@ def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) ->
     """
     keyed = nodes.live_mask
     for spread in shape.spread:
-        keyed = keyed & (nodes.domains(spread.topology_key_or_hostname) != NO_DOMAIN)
+        keyed = keyed & (nodes.domain_ids(spread.topology_key_or_hostname) != NO_DOMAIN)
     counting: dict[tuple[bool, bool], Bools] = {}  # Constraints that honor the same count the same nodes.
     for spread in shape.spread:
         verdict.exclude_nodes(
-            nodes.domains(spread.topology_key_or_hostname) == NO_DOMAIN,
+            nodes.domain_ids(spread.topology_key_or_hostname) == NO_DOMAIN,
             f"no label {spread.topology_key_or_hostname}, over which it spreads",
         )
         if not spread.selector.requirements:
@@ -102,9 +102,9 @@ def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) ->
         honors = (spread.honor_affinity, spread.honor_taints)
         if honors not in counting:
             counting[honors] = _counting_nodes(spread, shape, nodes, keyed)
-        ceiling = _ceiling(spread, shape, nodes, counting[honors])
+        ceiling = _ceiling_of_spread(spread, shape, nodes, counting[honors])
         if spread.others_only:
-            height = ceiling.lowest
+            height = ceiling.lowest_height
             full = ceiling.present > height
             verdict.exclude_nodes(
                 np.append(full, False)[ceiling.domains], f"spread over {spread.topology_key_or_hostname}"
@@ -123,14 +123,14 @@ def _counting_nodes(spread: Spread, shape: Shape, nodes: ClusterNodes, keyed: Bo
     return verdict.open
 
 
-def _ceiling(spread: Spread, shape: Shape, nodes: ClusterNodes, counting: Bools) -> Ceiling:
+def _ceiling_of_spread(spread: Spread, shape: Shape, nodes: ClusterNodes, counting: Bools) -> Ceiling:
     """Returns the ceiling of a spread constraint. counting: the nodes whose pods it counts."""
     requirements = spread.selector.requirements
     tables = nodes.pods.tables_matching(
         (shape.namespace,),
         lambda table: not table.terminating and matches_labels(requirements, dict(table.labels)),
     )
-    domains = nodes.domains(spread.topology_key_or_hostname)
+    domains = nodes.domain_ids(spread.topology_key_or_hostname)
     size = int(domains.max(initial=NO_DOMAIN)) + 1
     counted = np.bincount(domains[counting], minlength=size) > 0
     pods = nodes.pods.pod_counts_of_tables(tables, len(domains))
@@ -176,7 +176,7 @@ def namespace_labels(name: str, nodes: ClusterNodes) -> Mapping[str, str]:
 
 def _nodes_sharing_domain(tables: Sequence[int], key: str, nodes: ClusterNodes) -> Bools:
     """Returns [rows]: whether the node's domain has pods of these tables."""
-    domains = nodes.domains(key)
+    domains = nodes.domain_ids(key)
     taken = np.zeros(int(domains.max(initial=NO_DOMAIN)) + 2, np.bool_)
     taken[domains[nodes.pods.pod_counts_of_tables(tables, len(domains)) > 0]] = True
     taken[NO_DOMAIN] = False
@@ -187,7 +187,7 @@ def _nodes_sharing_domain(tables: Sequence[int], key: str, nodes: ClusterNodes) 
 def _barred_by_existing(shape: Shape, nodes: ClusterNodes) -> Iterator[tuple[str, Bools]]:
     """Yields, for each topology key, the nodes excluded by running pods whose anti-affinity matches the replicas."""
     tables_by_key: dict[str, list[int]] = {}
-    for bearer, term, tables in nodes.pods.terms_about(shape.namespace):
+    for bearer, term, tables in nodes.pods.anti_affinity_terms_about(shape.namespace):
         if is_selecting_shape(term, bearer, shape, nodes):
             tables_by_key.setdefault(term.topology_key_or_hostname, []).extend(tables)
     for key, found in sorted(tables_by_key.items()):
@@ -210,7 +210,7 @@ def _filter_near(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> Int
 
     In each term's domain there must be a pod that all terms match. The first replica is exempt.
     """
-    domains = [nodes.domains(term.topology_key_or_hostname) for term in shape.near]
+    domains = [nodes.domain_ids(term.topology_key_or_hostname) for term in shape.near]
     keyed = np.logical_and.reduce([found != NO_DOMAIN for found in domains])
     verdict.exclude_nodes(~keyed, "affinity: no such label")
     tables = set(_tables_matching_term(shape.near[0], shape, nodes))

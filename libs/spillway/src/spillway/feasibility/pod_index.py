@@ -51,7 +51,7 @@ class PodIndex:
     def replace_pods(self, rows: Int64s, tables: Iterable[PodTable], entries: Entries) -> None:
         """Replaces all pods of these rows. entries: their rows and tables are indices into `rows` and `tables`."""
         self._stamp += 1
-        self._grow(int(rows.max(initial=-1)) + 1)
+        self._grow_rows(int(rows.max(initial=-1)) + 1)
         self._stamp_of_row[rows] = self._stamp
         self._entries = None
         if len(entries.rows):
@@ -59,16 +59,16 @@ class PodIndex:
             found = Entries(rows[entries.rows], ids[entries.tables], entries.counts)
             self._chunks.append((found, self._stamp))
         if len(self._chunks) > CHUNKS_MAX:
-            self.entries()
+            self.all_entries()
 
     def remove_pods(self, row: int) -> None:
         """Removes all pods of a row."""
-        self._grow(row + 1)
+        self._grow_rows(row + 1)
         self._stamp += 1
         self._stamp_of_row[row] = self._stamp
         self._entries = None
 
-    def entries(self) -> Entries:
+    def all_entries(self) -> Entries:
         if self._entries is None:
             self._entries = self._merge_chunks()
         return self._entries
@@ -78,7 +78,7 @@ class PodIndex:
 
         The ids are valid until the next change.
         """
-        self.entries()  # First, because it may renumber the tables.
+        self.all_entries()  # First, because it may renumber the tables.
         if namespaces is None:
             ids: Iterable[int] = range(len(self.tables))
         else:
@@ -89,7 +89,7 @@ class PodIndex:
     def tables_with_unknown_labels(self) -> list[int]:
         """Returns the tables of pods whose labels are unknown."""
         if self._unknown:
-            self.entries()
+            self.all_entries()
         return self._unknown
 
     @property
@@ -101,18 +101,18 @@ class PodIndex:
         """Returns whether a pod may keep any other pods away."""
         return bool(self._repelling)
 
-    def repels(self, namespace: str) -> bool:
+    def may_repel_pods_of(self, namespace: str) -> bool:
         """Returns whether a pod may keep pods of this namespace away."""
         return namespace in self._repelling or ANY_NAMESPACE in self._repelling
 
-    def terms_about(self, namespace: str) -> Iterator[tuple[str, PodTerm, Sequence[int]]]:
+    def anti_affinity_terms_about(self, namespace: str) -> Iterator[tuple[str, PodTerm, Sequence[int]]]:
         """Yields once each anti-affinity term that may mean pods of this namespace.
 
         It comes with the namespace and the tables of the pods that have it.
         """
-        if not self.repels(namespace):
+        if not self.may_repel_pods_of(namespace):
             return
-        self.entries()
+        self.all_entries()
         for about in (namespace, ANY_NAMESPACE):
             for (bearer, term), tables in self._repelling.get(about, {}).items():
                 yield bearer, term, tables
@@ -123,7 +123,7 @@ class PodIndex:
         wanted[list(tables)] = True
         if not wanted.any():
             return np.zeros(rows, np.int64)
-        entries = self.entries()
+        entries = self.all_entries()
         here = wanted[entries.tables]
         return np.bincount(entries.rows[here], entries.counts[here], minlength=rows).astype(np.int64)[:rows]
 
@@ -135,21 +135,21 @@ class PodIndex:
                 setattr(other, name, value.copy())
             elif isinstance(value, dict):
                 setattr(other, name, {key: copy(entry) for key, entry in value.items()})
-        other._repelling = {about: _copied(bearers) for about, bearers in self._repelling.items()}  # noqa: SLF001
+        other._repelling = {about: _copied_bearers(bearers) for about, bearers in self._repelling.items()}  # noqa: SLF001
         return other
 
     def without_tables(self, tables: Iterable[int]) -> "PodIndex":
         """Returns a copy without the pods of these tables."""
         gone = np.zeros(len(self.tables), np.bool_)
         gone[list(tables)] = True
-        entries = self.entries()
+        entries = self.all_entries()
         kept = ~gone[entries.tables]
         rest = copy(self)
         rest._entries = Entries(*(column[kept] for column in entries))  # noqa: SLF001
         rest._chunks = []  # noqa: SLF001
         return rest
 
-    def _grow(self, rows: int) -> None:
+    def _grow_rows(self, rows: int) -> None:
         missing = rows - len(self._stamp_of_row)
         if missing > 0:
             self._stamp_of_row = np.pad(self._stamp_of_row, (0, missing + rows // 4))
@@ -192,7 +192,7 @@ class PodIndex:
         return entries._replace(tables=np.searchsorted(used, entries.tables))
 
 
-def _copied(bearers: Bearers) -> Bearers:
+def _copied_bearers(bearers: Bearers) -> Bearers:
     return {key: tables.copy() for key, tables in bearers.items()}
 
 

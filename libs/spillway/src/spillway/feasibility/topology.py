@@ -48,19 +48,19 @@ class Ceiling:
     skew: int
     counted: Bools | None
 
-    def sums(self, amounts: Int64s) -> Int64s:
+    def sums_by_domain(self, amounts: Int64s) -> Int64s:
         """Returns [domains]: the sums of amounts [rows]."""
-        return _sums(self.domains, amounts, len(self.present))
+        return _sums_by_domain(self.domains, amounts, len(self.present))
 
-    def height(self, room: Int64s) -> int:
+    def height_once_filled(self, room: Int64s) -> int:
         """Returns the height of the ceiling once the emptiest domain has taken all that it can. room: [domains]."""
         if self.counted is None:
             return self.skew
         return self.skew + int((self.present + room)[self.counted].min(initial=UNBOUNDED))
 
     @property
-    def lowest(self) -> int:
-        return self.height(np.zeros(len(self.present), np.int64))
+    def lowest_height(self) -> int:
+        return self.height_once_filled(np.zeros(len(self.present), np.int64))
 
     def sum_outside_domains(self, amounts: Int64s) -> int:
         """Returns the sum of amounts [rows] on nodes without a domain."""
@@ -74,9 +74,9 @@ class SpreadBound:
         self.takes = takes
         self.ceilings = sorted(ceilings, key=lambda ceiling: -_domains_in_play(ceiling, takes))
         """The ceilings from the finest domains to the coarsest."""
-        self._nested = _nested(takes, self.ceilings)
+        self._nested = _nested_ceilings(takes, self.ceilings)
         self._certain: dict[int, int] = {}
-        self.possible = self._compute_possible()
+        self.possible = self._compute_possible_replicas()
 
     @property
     def extra_places_per_pod(self) -> int:
@@ -86,28 +86,28 @@ class SpreadBound:
     def certain_replicas(self, lost: int = 0) -> int:
         """Returns the replicas that are placed for any picks, after the worst loss of room for `lost` replicas."""
         if lost not in self._certain:
-            self._certain[lost] = max(0, min(self._find_certain(lost), self.possible))
+            self._certain[lost] = max(0, min(self._find_certain_replicas(lost), self.possible))
         return self._certain[lost]
 
-    def _find_certain(self, lost: int) -> int:
+    def _find_certain_replicas(self, lost: int) -> int:
         if not self.ceilings:
             return int(self.takes.sum()) - lost
         if len(self.ceilings) == 1:
             (only,) = self.ceilings
-            room = only.sums(self.takes)
-            height = only.height(np.maximum(room - lost, 0))
+            room = only.sums_by_domain(self.takes)
+            height = only.height_once_filled(np.maximum(room - lost, 0))
             return int(np.clip(height - only.present, 0, room).sum()) + only.sum_outside_domains(self.takes) - lost
         if self._nested is None:
             return -(-max(0, self._packed_replicas() - lost) // len(self.ceilings))
         return self._nested.least_replicas(lost) - lost
 
-    def _compute_possible(self) -> int:
+    def _compute_possible_replicas(self) -> int:
         takes, most = self.takes, int(self.takes.sum())
         for _ in range(ROUNDS):
             before = most
             for ceiling in self.ceilings:
-                room = ceiling.sums(takes)
-                allowed = np.clip(ceiling.height(room) - ceiling.present, 0, room)
+                room = ceiling.sums_by_domain(takes)
+                allowed = np.clip(ceiling.height_once_filled(room) - ceiling.present, 0, room)
                 most = min(most, int(allowed.sum()) + ceiling.sum_outside_domains(takes))
                 bounded = ceiling.domains != NO_DOMAIN
                 takes = np.where(bounded, np.minimum(takes, np.append(allowed, 0)[ceiling.domains]), takes)
@@ -115,8 +115,8 @@ class SpreadBound:
                 break
         if self._nested is None:
             return most
-        heights = [ceiling.height(ceiling.sums(self.takes)) for ceiling in self.ceilings]
-        return min(most, self._nested.total(heights))
+        heights = [ceiling.height_once_filled(ceiling.sums_by_domain(self.takes)) for ceiling in self.ceilings]
+        return min(most, self._nested.total_replicas(heights))
 
     def _packed_replicas(self) -> int:
         """Returns the replicas of one arrangement under the ceilings at their lowest, not of the best one."""
@@ -124,7 +124,7 @@ class SpreadBound:
         keys = np.stack([ceiling.domains[rows] for ceiling in self.ceilings])
         kinds, kind_of_row = np.unique(keys, axis=1, return_inverse=True)
         takes = np.bincount(kind_of_row.reshape(-1), self.takes[rows]).astype(np.int64).tolist()
-        left = [np.append(ceiling.lowest - ceiling.present, UNBOUNDED).tolist() for ceiling in self.ceilings]
+        left = [np.append(ceiling.lowest_height - ceiling.present, UNBOUNDED).tolist() for ceiling in self.ceilings]
         total = 0
         for kind, here in zip(kinds.T.tolist(), takes, strict=True):
             taken = max(0, min(here, *(places[domain] for places, domain in zip(left, kind, strict=True))))
@@ -140,7 +140,7 @@ class _Nested:
     def __init__(self, takes: Int64s, ceilings: Sequence[Ceiling], parents: Sequence[Int64s]) -> None:
         self.ceilings = ceilings
         self.parents = parents
-        self.rooms = [ceiling.sums(takes) for ceiling in ceilings]
+        self.rooms = [ceiling.sums_by_domain(takes) for ceiling in ceilings]
 
     def _replicas_by_domain(self, heights: Sequence[int]) -> list[Int64s]:
         """Returns [domains] for each ceiling: the replicas when each domain is full, at its height, or barred."""
@@ -149,26 +149,28 @@ class _Nested:
         for index, (ceiling, height) in enumerate(zip(self.ceilings, heights, strict=True)):
             levels.append(np.clip(height - ceiling.present, 0, inner))
             if index < len(self.parents):
-                inner = _sums(self.parents[index], levels[-1], len(self.ceilings[index + 1].present))
+                inner = _sums_by_domain(self.parents[index], levels[-1], len(self.ceilings[index + 1].present))
         return levels
 
-    def total(self, heights: Sequence[int]) -> int:
+    def total_replicas(self, heights: Sequence[int]) -> int:
         return int(self._replicas_by_domain(heights)[-1].sum())
 
     def _inner_room(self, levels: Sequence[Int64s], index: int) -> Int64s:
         """Returns [domains] of a ceiling: the replicas that the ceilings within it let in."""
         if index == 0:
             return self.rooms[0]
-        return _sums(self.parents[index - 1], levels[index - 1], len(self.ceilings[index].present))
+        return _sums_by_domain(self.parents[index - 1], levels[index - 1], len(self.ceilings[index].present))
 
     def _heights_at_standstill(self, index: int, emptiest: int, lost: int) -> tuple[list[int], list[Int64s]]:
         """Returns the lowest heights at a standstill with a ceiling's emptiest domain at this level, and the sums."""
-        heights = [ceiling.lowest for ceiling in self.ceilings]
+        heights = [ceiling.lowest_height for ceiling in self.ceilings]
         if self.ceilings[index].counted is not None:
             heights[index] = emptiest + self.ceilings[index].skew
         levels = self._replicas_by_domain(heights)
         # Nothing bars the outermost domains from above: the emptiest of them is full, or barred within.
-        heights[-1] = self.ceilings[-1].height(np.maximum(self._inner_room(levels, len(self.ceilings) - 1) - lost, 0))
+        heights[-1] = self.ceilings[-1].height_once_filled(
+            np.maximum(self._inner_room(levels, len(self.ceilings) - 1) - lost, 0)
+        )
         return heights, self._replicas_by_domain(heights)
 
     def least_replicas(self, lost: int) -> int:
@@ -182,7 +184,7 @@ class _Nested:
         emptiest = int(ceiling.present[ceiling.counted].min(initial=UNBOUNDED))
         if emptiest >= UNBOUNDED:
             return 0
-        bends = self._bends(index, emptiest)
+        bends = self._bend_levels(index, emptiest)
         for _ in range(STEPS_MAX):
             if self._may_stand_at_level(index, emptiest, lost):
                 break
@@ -193,7 +195,7 @@ class _Nested:
         heights, levels = self._heights_at_standstill(index, emptiest, lost)
         return self._may_stand_with_heights(index, emptiest, heights, levels, lost)
 
-    def _bends(self, index: int, emptiest: int) -> list[int]:
+    def _bend_levels(self, index: int, emptiest: int) -> list[int]:
         """Returns the levels above this one at which a domain begins to fill, is full, or is as low as the emptiest.
 
         Between two of these levels, the replicas in the domains grow by the same number for each level. Heights are the
@@ -255,13 +257,13 @@ class _Nested:
             above, size = self.ceilings[outer + 1], len(self.ceilings[outer + 1].present)
             shortest = np.full(size + 1, UNBOUNDED, np.int64)
             np.minimum.at(shortest, domains, short)
-            most_there = _sums(domains, most, size) - shortest[:size]
+            most_there = _sums_by_domain(domains, most, size) - shortest[:size]
             if bool((heights[outer + 1] - above.present <= most_there).any()):
                 return True
         return False
 
 
-def _nested(takes: Int64s, ceilings: Sequence[Ceiling]) -> _Nested | None:
+def _nested_ceilings(takes: Int64s, ceilings: Sequence[Ceiling]) -> _Nested | None:
     """Returns the ceilings as levels, or None where domains cross. A node without a domain is one of its own."""
     if len(ceilings) < 2:
         return None
@@ -294,6 +296,6 @@ def _with_singles(ceiling: Ceiling, rows: Int64s) -> Ceiling:
     return Ceiling(domains, np.append(ceiling.present, np.full(len(alone), -UNBOUNDED)), ceiling.skew, counted)
 
 
-def _sums(domains: Int64s, amounts: Int64s, size: int) -> Int64s:
+def _sums_by_domain(domains: Int64s, amounts: Int64s, size: int) -> Int64s:
     there = domains != NO_DOMAIN
     return np.bincount(domains[there], amounts[there], minlength=size).astype(np.int64)

@@ -122,11 +122,11 @@ class KafkaAccess:
     async def raise_known_reason(self, error: BaseException, verb: str) -> None:
         """Raises NotAllowed or LetNotIn if the reason is known. aiokafka's own error has no reason: it only logs it."""
         self.check_allowed(error, verb)
-        reason = await self._refusal() if isinstance(error, KafkaConnectionError) else ""
+        reason = await self._find_refusal() if isinstance(error, KafkaConnectionError) else ""
         if reason:
             raise LetNotIn(reason) from error
 
-    async def _refusal(self) -> str:
+    async def _find_refusal(self) -> str:
         """Returns the reason of the first broker that refuses us; empty if a broker admits us or no reason is given."""
         for broker in self.bootstrap.split(","):
             host, _, port = broker.rpartition(":")
@@ -140,7 +140,7 @@ class KafkaAccess:
             except (TimeoutError, ConnectionRefusedError):
                 continue
             except Exception as error:  # Another program may listen there, and aiokafka decodes any answer.
-                return f"Kafka at {broker} lets {self.who} not in: {self._hide_password(self._reason(error))}"
+                return f"Kafka at {broker} lets {self.who} not in: {self._hide_password(self._error_reason(error))}"
             return ""
         return ""
 
@@ -149,7 +149,7 @@ class KafkaAccess:
         password = self.proof.get("sasl_plain_password", "")
         return text.replace(password, "(hidden)") if password else text
 
-    def _reason(self, error: Exception) -> str:
+    def _error_reason(self, error: Exception) -> str:
         cause = error.__cause__ if isinstance(error.__cause__, (ssl.SSLError, FrameRefused)) else error
         if isinstance(cause, ssl.SSLCertVerificationError):
             return f"its certificate is not trusted: {cause.verify_message}"

@@ -85,8 +85,8 @@ class KafkaBus:
         does_retry = internals.TRANSACTION_RETRY in self._usable
         tune_aiokafka(self.settings.transaction_retry_seconds if does_retry else None)
         self._state = await self.retry_until(self.settings.start_seconds, self._read_log)
-        if self._wanted_fleet and self._wanted_fleet != self.fleet:
-            raise OtherFleet(f"this log is of fleet {self.fleet!r}, not of {self._wanted_fleet!r}")
+        if self._wanted_fleet and self._wanted_fleet != self.fleet_id:
+            raise OtherFleet(f"this log is of fleet {self.fleet_id!r}, not of {self._wanted_fleet!r}")
         times = (self.settings.fleet_check_seconds, self.settings.request_seconds)
         self._change = asyncio.create_task(wait_for_log_change(self._state, self._read_log, *times))
         return self
@@ -99,7 +99,7 @@ class KafkaBus:
             await asyncio.wait(self._closing, timeout=self.settings.close_seconds)
 
     @property
-    def fleet(self) -> str:
+    def fleet_id(self) -> str:
         return self._state.fleet
 
     async def wait_for_fleet_change(self) -> str:
@@ -144,7 +144,7 @@ class KafkaBus:
         moment = datetime.now(UTC).isoformat()
         waiting = []
         for record, partition in places:
-            headers = record_headers(record, self.fleet, self.source, str(uuid.uuid4()), moment)
+            headers = record_headers(record, self.fleet_id, self.source, str(uuid.uuid4()), moment)
             name = self.topic_name(record.address.topic)
             sent = await producer.send(name, record.value, record.key, partition, headers=list(headers))
             sent.add_done_callback(lambda done: done.cancelled() or done.exception())  # Else asyncio warns.
@@ -157,10 +157,10 @@ class KafkaBus:
     async def _open_producer(self) -> Any:
         async with self._opening:
             if self._producer is None:
-                self._producer = await self.started_producer(enable_idempotence=True)
+                self._producer = await self.start_producer(enable_idempotence=True)
             return self._producer
 
-    async def started_producer(self, **options: Any) -> Any:
+    async def start_producer(self, **options: Any) -> Any:
         producer = AIOKafkaProducer(
             **await self.access.client_arguments(),
             acks="all",
@@ -189,8 +189,11 @@ class KafkaBus:
     @contextlib.asynccontextmanager
     async def follow_topics(self, topics: Sequence[Topic], start: Offsets | None = None) -> AsyncIterator[Feed]:
         isolation = "read_committed" if any(topic.committed for topic in topics) else "read_uncommitted"
-        async with self._reader(isolation, topics) as consumer, self._reader("read_uncommitted", topics) as uncommitted:
-            feed = KafkaFeed(self, consumer, uncommitted, topics, self._sessions(consumer))
+        async with (
+            self._open_reader(isolation, topics) as consumer,
+            self._open_reader("read_uncommitted", topics) as uncommitted,
+        ):
+            feed = KafkaFeed(self, consumer, uncommitted, topics, self._fetch_sessions_of(consumer))
             await self.retry_until(self.settings.start_seconds, lambda: feed.seek_to_start(start))
             with (
                 metrics.TOPIC_LAG.collecting_values_from(feed.lag_by_topic),
@@ -199,14 +202,14 @@ class KafkaBus:
                 yield feed
 
     @contextlib.asynccontextmanager
-    async def _reader(self, isolation: str, topics: Sequence[Topic]) -> AsyncIterator[Any]:
-        consumer = await self.retry_until(self.settings.start_seconds, lambda: self._started_reader(isolation, topics))
+    async def _open_reader(self, isolation: str, topics: Sequence[Topic]) -> AsyncIterator[Any]:
+        consumer = await self.retry_until(self.settings.start_seconds, lambda: self._start_reader(isolation, topics))
         try:
             yield consumer
         finally:
             self.close_later(consumer.stop())
 
-    async def _started_reader(self, isolation: str, topics: Sequence[Topic]) -> Any:
+    async def _start_reader(self, isolation: str, topics: Sequence[Topic]) -> Any:
         consumer = AIOKafkaConsumer(
             **await self.access.client_arguments(),
             isolation_level=isolation,
@@ -224,7 +227,7 @@ class KafkaBus:
             await internals.request_topic_metadata(consumer, [self.topic_name(topic) for topic in topics])
         return consumer
 
-    def _sessions(self, consumer: Any) -> SessionClient | None:
+    def _fetch_sessions_of(self, consumer: Any) -> SessionClient | None:
         """Returns the fetch sessions of a consumer. None if they are switched off, or not usable with this aiokafka."""
         if not self.settings.fetch_sessions or internals.FETCH_SESSIONS not in self._usable:
             return None
@@ -252,8 +255,8 @@ class KafkaBus:
     async def _open_both_readers(self, topics: Sequence[Topic]) -> AsyncIterator[tuple[Any, Any]]:
         """Opens a reader of committed records and a reader of all records."""
         async with (
-            self._reader("read_committed", topics) as committed,
-            self._reader("read_uncommitted", topics) as written,
+            self._open_reader("read_committed", topics) as committed,
+            self._open_reader("read_uncommitted", topics) as written,
         ):
             yield committed, written
 
@@ -263,14 +266,14 @@ class KafkaBus:
     # ── Turns ──
 
     def join_cluster_group(self, service: str, instance: str) -> AbstractAsyncContextManager[AsyncIterator[Assignment]]:
-        group = cluster_group(self.fleet, service)
-        return self._membership(group, CLUSTERS, instance, self.settings.cluster_session_seconds)
+        group = cluster_group(self.fleet_id, service)
+        return self._hold_membership(group, CLUSTERS, instance, self.settings.cluster_session_seconds)
 
     @contextlib.asynccontextmanager
     async def join_standby_group(self, service: str, instance: str) -> AsyncIterator[StandbyTurn]:
         topic = CLAIM_TOPIC_BY_SERVICE[service]
-        group, session_seconds = standby_group(self.fleet, service), self.settings.session_seconds
-        async with self._membership(group, topic, instance, session_seconds) as member:
+        group, session_seconds = standby_group(self.fleet_id, service), self.settings.session_seconds
+        async with self._hold_membership(group, topic, instance, session_seconds) as member:
             turn = KafkaStandbyTurn(self, service, instance, member)
             try:
                 yield turn
@@ -278,7 +281,7 @@ class KafkaBus:
                 turn.close_writer("the turn was given up")
 
     @contextlib.asynccontextmanager
-    async def _membership(
+    async def _hold_membership(
         self, group: str, topic: Topic, instance: str, session_seconds: float
     ) -> AsyncIterator[GroupMember]:
         async def join(seat: GroupSeat) -> None:
@@ -299,7 +302,7 @@ class KafkaBus:
             member.set_partitions(frozenset())
             if member.seat is not None and member.seat.consumer is not None:
                 # Leaving gives its turns away at once, also when this instance joins again as a new life.
-                leaving = self.close_later(member.seat.leave(says_good_bye))
+                leaving = self.close_later(member.seat.leave_group(says_good_bye))
                 await asyncio.wait([leaving], timeout=self.settings.close_seconds)
 
     async def _join_group(
@@ -349,11 +352,11 @@ class KafkaWriter:
         self._producer = producer
         self._one_at_a_time = asyncio.Lock()
         self._over = ""
-        self.epoch = -1
+        self.turn_epoch = -1
 
     async def take_turn(self, turn: TurnTaken, unmarked: Sequence[TopicPartition]) -> None:
         """Writes the turn. unmarked: partitions whose open end gets the marks of this transaction."""
-        self.epoch = (await self._write_transaction([outgoing_record(turn)], unmarked))[0].offset
+        self.turn_epoch = (await self._write_transaction([outgoing_record(turn)], unmarked))[0].offset
 
     async def write_events(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
         """Writes events in one transaction. ValueError for a too large event: nothing was sent, it can still write."""
@@ -418,7 +421,7 @@ class KafkaStandbyTurn:
     async def _wait_for_hidden_commits(self) -> None:
         while True:
             try:
-                places = await self._bus.wait_for_hidden_partitions(self._topics())
+                places = await self._bus.wait_for_hidden_partitions(self._topics_of_service())
             except (BusUnavailable, *WORLD):
                 await asyncio.sleep(self._bus.settings.retry_seconds_max)
             else:
@@ -428,18 +431,18 @@ class KafkaStandbyTurn:
                 )
                 return
 
-    def _topics(self) -> list[Topic]:
+    def _topics_of_service(self) -> list[Topic]:
         return [topic for topic in TOPICS if topic.emitter == self._service]
 
     async def _take_turn(self) -> Writer:
         async with asyncio.timeout(self._bus.settings.write_seconds):
-            producer = await self._bus.started_producer(
-                transactional_id=transactional_id(self._bus.settings.topic_prefix, self._bus.fleet, self._service),
+            producer = await self._bus.start_producer(
+                transactional_id=transactional_id(self._bus.settings.topic_prefix, self._bus.fleet_id, self._service),
                 transaction_timeout_ms=int(self._bus.settings.transaction_seconds * 1000),
             )
         self._writer = KafkaWriter(self._bus, producer)
         # Before anything is read: commits without a mark become visible now, and not at some later commit.
-        unmarked = await self._bus.find_unmarked_partitions(self._topics())
+        unmarked = await self._bus.find_unmarked_partitions(self._topics_of_service())
         await self._writer.take_turn(TurnTaken(self._service, "", self._instance), unmarked)
         return self._writer
 

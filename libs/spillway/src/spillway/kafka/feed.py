@@ -57,7 +57,7 @@ class KafkaFeed:
         """The number of answered fetches when all positions were last read, with all fetched records taken."""
         settings = bus.settings
         self._reading = LetterReading(
-            bus.fleet, bus.source, settings.dead_letters_per_minute_max, settings.open_letter_bounds
+            bus.fleet_id, bus.source, settings.dead_letters_per_minute_max, settings.open_letter_bounds
         )
 
     async def seek_to_start(self, start: Offsets | None) -> None:
@@ -113,7 +113,7 @@ class KafkaFeed:
         yielded = time.monotonic()
         while True:
             answers = 0 if self._sessions is None else self._sessions.answers
-            stored = await self._fetch()
+            stored = await self._fetch_records()
             moved = await self._update_positions(stored, answers)
             records = self._reading.read_records(stored, time.monotonic())
             await self._reading.publish_pending(self._bus)
@@ -121,7 +121,7 @@ class KafkaFeed:
                 yielded = time.monotonic()
                 yield RecordBatch(records, dict(self._positions))
 
-    async def _fetch(self) -> list[StoredRecord]:
+    async def _fetch_records(self) -> list[StoredRecord]:
         settings = self._bus.settings
         await asyncio.sleep(max(0.0, self._fetched + settings.batch_pause_seconds - time.monotonic()))
         self._fetched = time.monotonic()

@@ -71,13 +71,13 @@ class SessionFetch(FetchRequest):  # type: ignore[misc]
     ) -> None:
         topics = [
             (topic, [(partition, *asked) for partition, asked in partitions])
-            for topic, partitions in _by_topic(news.items())
+            for topic, partitions in _entries_by_topic(news.items())
         ]
         super().__init__(
             wait_ms, terms.min_bytes, terms.max_bytes, terms.isolation_level, topics, rack_id=terms.rack_id
         )
         self._session = session.number, session.epoch
-        self._forgotten = _by_topic((place, None) for place in forgotten)
+        self._forgotten = _entries_by_topic((place, None) for place in forgotten)
 
     def build(self, request_struct_class: Any) -> Any:
         built = super().build(request_struct_class)
@@ -86,7 +86,7 @@ class SessionFetch(FetchRequest):  # type: ignore[misc]
         return built
 
 
-def _by_topic(entries: Iterable[tuple[Partition, Any]]) -> list[tuple[str, list[tuple[int, Any]]]]:
+def _entries_by_topic(entries: Iterable[tuple[Partition, Any]]) -> list[tuple[str, list[tuple[int, Any]]]]:
     found: dict[str, list[tuple[int, Any]]] = {}
     for (topic, partition), asked in entries:
         found.setdefault(topic, []).append((partition, asked))

@@ -44,7 +44,7 @@ class GroupSeat(ConsumerRebalanceListener):  # type: ignore[misc]
             except Exception as error:
                 return error
 
-    def leave(self, says_good_bye: bool) -> Awaitable[None]:
+    def leave_group(self, says_good_bye: bool) -> Awaitable[None]:
         """Stops the consumer. Without a good-bye its partitions are free only after the session. Await the result."""
         if says_good_bye:
             internals.leave_as_dynamic_member(self.consumer)

@@ -109,7 +109,7 @@ def partition_count(topic: Topic, settings: TopicSettings) -> int:
 
 def configs_of(topic: Topic, settings: TopicSettings) -> dict[str, str]:
     """Returns the configs of a topic, by Kafka's names. Dead letters are kept for a time, one per place and reader."""
-    if topic.compacted:
+    if topic.is_compacted:
         kept = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(topic.lag_ms)}
     else:
         policy = "compact,delete" if topic == DEAD_LETTERS else "delete"
@@ -218,7 +218,7 @@ def tune_aiokafka(transaction_retry_seconds: float | None) -> None:
     if before is not None and getattr(before, "is_quiet", False):
         return
 
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    def handle_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         if isinstance(context.get("exception"), KafkaError) and "never retrieved" in context["message"]:
             return
         if before is None:
@@ -226,8 +226,8 @@ def tune_aiokafka(transaction_retry_seconds: float | None) -> None:
         else:
             before(loop, context)
 
-    handle.is_quiet = True  # type: ignore[attr-defined]
-    loop.set_exception_handler(handle)
+    handle_exception.is_quiet = True  # type: ignore[attr-defined]
+    loop.set_exception_handler(handle_exception)
 
 
 async def wait_for_log_change(

@@ -85,12 +85,12 @@ def first_field_not_as_declared(declared: Any, live: Any, path: str) -> str:
     elif isinstance(declared, list) and isinstance(live, list) and len(declared) == len(live):
         fields = ((f"{path}[{at}]", *both) for at, both in enumerate(zip(declared, live, strict=True)))
     else:
-        alike = declared == live or not (declared or live) or _same_amount(declared, live, path)
+        alike = declared == live or not (declared or live) or _is_same_amount(declared, live, path)
         return "" if alike else path
     return next((found for here, one, other in fields if (found := first_field_not_as_declared(one, other, here))), "")
 
 
-def _same_amount(one: Any, other: Any, path: str) -> bool:
+def _is_same_amount(one: Any, other: Any, path: str) -> bool:
     if ".resources." not in path and not path.endswith((".sizeLimit", ".divisor")):
         return False
     try:

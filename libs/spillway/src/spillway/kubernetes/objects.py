@@ -349,7 +349,7 @@ conflicts with one that exists. After such an apply, and unlike after a POST, a 
 leaves out."""
 
 
-def at_version(manifest: Manifest, uid: str, resource_version: str) -> Manifest:
+def manifest_at_version(manifest: Manifest, uid: str, resource_version: str) -> Manifest:
     """Returns a manifest with this uid and resourceVersion. The server then compares both with its object."""
     known = {"uid": uid, "resourceVersion": resource_version}
     metadata = manifest.get("metadata") or {}

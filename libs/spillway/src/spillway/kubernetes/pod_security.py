@@ -68,8 +68,8 @@ def violations(pod: Object, level: str) -> Found:
         raise ValueError(f"level {level!r}: expected one of {', '.join(LEVELS)}")
     if level == ANY:
         return
-    spec = _mapping(pod.get("spec"))
-    yield from _annotation_violations(_mapping(pod.get("metadata")))
+    spec = _mapping_or_empty(pod.get("spec"))
+    yield from _annotation_violations(_mapping_or_empty(pod.get("metadata")))
     for check in _BASELINE if level == BASELINE else (*_BASELINE, *_RESTRICTED):
         yield from check(spec)
     if level == BASELINE and not _has_user_namespace(spec):
@@ -80,7 +80,7 @@ def violations(pod: Object, level: str) -> Found:
 
 
 def _annotation_violations(metadata: Object) -> Found:
-    for key, value in _mapping(metadata.get("annotations")).items():
+    for key, value in _mapping_or_empty(metadata.get("annotations")).items():
         if not str(key).startswith(APPARMOR_ANNOTATION):
             continue
         if value not in ("", APPARMOR_DEFAULT) and not str(value).startswith(APPARMOR_LOCAL):
@@ -102,15 +102,15 @@ def _privileged_violations(spec: Object) -> Found:
 
 def _capability_violations(spec: Object) -> Found:
     for where, context in _container_security_contexts(spec):
-        for added in _list(_mapping(context.get("capabilities")).get("add")):
+        for added in _list_or_empty(_mapping_or_empty(context.get("capabilities")).get("add")):
             if added not in ADDED_CAPABILITIES:
                 expected = f"some of {', '.join(ADDED_CAPABILITIES)}"
                 yield Violation("capabilities_baseline", f"{where}.capabilities.add", added, expected)
 
 
 def _host_path_violations(spec: Object) -> Found:
-    for index, volume in enumerate(_list(spec.get("volumes"))):
-        if _mapping(volume).get("hostPath") is not None:
+    for index, volume in enumerate(_list_or_empty(spec.get("volumes"))):
+        if _mapping_or_empty(volume).get("hostPath") is not None:
             yield Violation(
                 "hostPathVolumes", f"spec.volumes[{index}].hostPath", _name_of_mapping(volume), "another volume"
             )
@@ -118,19 +118,19 @@ def _host_path_violations(spec: Object) -> Found:
 
 def _host_port_violations(spec: Object) -> Found:
     for where, container in _containers(spec):
-        for index, port in enumerate(_list(container.get("ports"))):
-            if found := _mapping(port).get("hostPort"):
+        for index, port in enumerate(_list_or_empty(container.get("ports"))):
+            if found := _mapping_or_empty(port).get("hostPort"):
                 yield Violation("hostPorts", f"{where}.ports[{index}].hostPort", found, "none")
 
 
 def _probe_host_violations(spec: Object) -> Found:
     for where, container in _containers(spec):
-        lifecycle = _mapping(container.get("lifecycle"))
+        lifecycle = _mapping_or_empty(container.get("lifecycle"))
         handlers = [(name, container.get(name)) for name in ("livenessProbe", "readinessProbe", "startupProbe")]
         handlers += [(f"lifecycle.{name}", lifecycle.get(name)) for name in ("postStart", "preStop")]
         for handler, value in handlers:
             for way in ("httpGet", "tcpSocket"):
-                if host := _mapping(_mapping(value).get(way)).get("host"):
+                if host := _mapping_or_empty(_mapping_or_empty(value).get(way)).get("host"):
                     yield Violation("hostProbesAndHostLifecycle", f"{where}.{handler}.{way}.host", host, "none")
 
 
@@ -138,12 +138,12 @@ def _apparmor_violations(spec: Object) -> Found:
     for where, context in _security_contexts(spec):
         profile = context.get("appArmorProfile")
         if profile is not None and _profile_type(profile) not in PROFILE_TYPES:
-            yield _bad_profile("appArmorProfile", where, profile)
+            yield _profile_violation("appArmorProfile", where, profile)
 
 
 def _selinux_violations(spec: Object) -> Found:
     for where, context in _security_contexts(spec):
-        options = _mapping(context.get("seLinuxOptions"))
+        options = _mapping_or_empty(context.get("seLinuxOptions"))
         if (options.get("type") or "") not in SELINUX_TYPES:
             expected = ", ".join(SELINUX_TYPES[1:])
             yield Violation("seLinuxOptions", f"{where}.seLinuxOptions.type", options["type"], expected)
@@ -162,12 +162,12 @@ def _seccomp_violations(spec: Object) -> Found:
     for where, context in _security_contexts(spec):
         profile = context.get("seccompProfile")
         if profile is not None and _profile_type(profile) not in PROFILE_TYPES:
-            yield _bad_profile("seccompProfile", where, profile)
+            yield _profile_violation("seccompProfile", where, profile)
 
 
 def _sysctl_violations(spec: Object) -> Found:
-    for index, one in enumerate(_list(_mapping(spec.get("securityContext")).get("sysctls"))):
-        if _mapping(one).get("name") not in SYSCTLS:
+    for index, one in enumerate(_list_or_empty(_mapping_or_empty(spec.get("securityContext")).get("sysctls"))):
+        if _mapping_or_empty(one).get("name") not in SYSCTLS:
             yield Violation(
                 "sysctls", f"spec.securityContext.sysctls[{index}]", _name_of_mapping(one), "a sysctl that is safe"
             )
@@ -175,7 +175,7 @@ def _sysctl_violations(spec: Object) -> Found:
 
 def _host_process_violations(spec: Object) -> Found:
     for where, context in _security_contexts(spec):
-        if found := _mapping(context.get("windowsOptions")).get("hostProcess"):
+        if found := _mapping_or_empty(context.get("windowsOptions")).get("hostProcess"):
             yield Violation("windowsHostProcess", f"{where}.windowsOptions.hostProcess", found, "false")
 
 
@@ -184,8 +184,8 @@ def _host_process_violations(spec: Object) -> Found:
 
 def _volume_type_violations(spec: Object) -> Found:
     """Yields volumes of other types. A volume that names no source is an emptyDir, the API server's default."""
-    for index, volume in enumerate(_list(spec.get("volumes"))):
-        kinds = [kind for kind, source in _mapping(volume).items() if kind != "name" and source is not None]
+    for index, volume in enumerate(_list_or_empty(spec.get("volumes"))):
+        kinds = [kind for kind, source in _mapping_or_empty(volume).items() if kind != "name" and source is not None]
         if kinds and not any(kind in VOLUMES for kind in kinds):
             expected = f"one of {', '.join(VOLUMES)}"
             yield Violation("restrictedVolumes", f"spec.volumes[{index}]", _name_of_mapping(volume), expected)
@@ -200,11 +200,11 @@ def _escalation_violations(spec: Object) -> Found:
 
 def _dropped_capability_violations(spec: Object) -> Found:
     for where, context in _container_security_contexts(spec) if not _is_windows(spec) else ():
-        capabilities = _mapping(context.get("capabilities"))
-        if "ALL" not in _list(capabilities.get("drop")):
+        capabilities = _mapping_or_empty(context.get("capabilities"))
+        if "ALL" not in _list_or_empty(capabilities.get("drop")):
             where_dropped, value = f"{where}.capabilities.drop", capabilities.get("drop")
             yield Violation("capabilities_restricted", where_dropped, value, '["ALL"]')
-        for added in _list(capabilities.get("add")):
+        for added in _list_or_empty(capabilities.get("add")):
             if added != "NET_BIND_SERVICE":
                 yield Violation("capabilities_restricted", f"{where}.capabilities.add", added, "NET_BIND_SERVICE alone")
 
@@ -212,7 +212,7 @@ def _dropped_capability_violations(spec: Object) -> Found:
 def _non_root_violations(spec: Object) -> Found:
     if _has_user_namespace(spec):
         return
-    of_pod = _mapping(spec.get("securityContext")).get("runAsNonRoot")
+    of_pod = _mapping_or_empty(spec.get("securityContext")).get("runAsNonRoot")
     if of_pod is not None and of_pod is not True:
         yield Violation("runAsNonRoot", "spec.securityContext.runAsNonRoot", of_pod, "true")
     for where, context in _container_security_contexts(spec):
@@ -228,7 +228,10 @@ def _root_user_violations(spec: Object) -> Found:
 
 
 def _missing_seccomp_violations(spec: Object) -> Found:
-    if _is_windows(spec) or _profile_type(_mapping(spec.get("securityContext")).get("seccompProfile")) in PROFILE_TYPES:
+    if (
+        _is_windows(spec)
+        or _profile_type(_mapping_or_empty(spec.get("securityContext")).get("seccompProfile")) in PROFILE_TYPES
+    ):
         return
     for where, context in _container_security_contexts(spec):
         if context.get("seccompProfile") is None:
@@ -265,17 +268,17 @@ _RESTRICTED: Final[Sequence[Callable[[Object], Found]]] = (
 
 def _containers(spec: Object) -> Iterator[tuple[str, Object]]:
     for kind in CONTAINERS:
-        for index, container in enumerate(_list(spec.get(kind))):
-            yield f"spec.{kind}[{index}]", _mapping(container)
+        for index, container in enumerate(_list_or_empty(spec.get(kind))):
+            yield f"spec.{kind}[{index}]", _mapping_or_empty(container)
 
 
 def _container_security_contexts(spec: Object) -> Iterator[tuple[str, Object]]:
     for where, container in _containers(spec):
-        yield f"{where}.securityContext", _mapping(container.get("securityContext"))
+        yield f"{where}.securityContext", _mapping_or_empty(container.get("securityContext"))
 
 
 def _security_contexts(spec: Object) -> Iterator[tuple[str, Object]]:
-    yield "spec.securityContext", _mapping(spec.get("securityContext"))
+    yield "spec.securityContext", _mapping_or_empty(spec.get("securityContext"))
     yield from _container_security_contexts(spec)
 
 
@@ -285,24 +288,24 @@ def _has_user_namespace(spec: Object) -> bool:
 
 
 def _is_windows(spec: Object) -> bool:
-    return _mapping(spec.get("os")).get("name") == "windows"
+    return _mapping_or_empty(spec.get("os")).get("name") == "windows"
 
 
-def _bad_profile(check: str, where: str, profile: object) -> Violation:
+def _profile_violation(check: str, where: str, profile: object) -> Violation:
     return Violation(check, f"{where}.{check}.type", _profile_type(profile), " or ".join(PROFILE_TYPES))
 
 
 def _profile_type(profile: object) -> object:
-    return _mapping(profile).get("type")
+    return _mapping_or_empty(profile).get("type")
 
 
 def _name_of_mapping(value: object) -> object:
-    return _mapping(value).get("name")
+    return _mapping_or_empty(value).get("name")
 
 
-def _mapping(value: object) -> Object:
+def _mapping_or_empty(value: object) -> Object:
     return value if isinstance(value, Mapping) else {}
 
 
-def _list(value: object) -> Iterable[Any]:
+def _list_or_empty(value: object) -> Iterable[Any]:
     return value if isinstance(value, list) else ()

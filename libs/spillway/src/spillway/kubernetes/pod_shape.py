@@ -102,8 +102,8 @@ def shape_of(template: Mapping[str, Any], namespace: str, where: str) -> Shape:
         namespace=namespace,
         requests=_resource_requests(spec, f"{where}.spec"),
         node_selector=tuple(sorted(scheduling.node_selector.items())),
-        node_terms=_node_terms(scheduling, f"{path}.nodeAffinity"),
-        tolerations=tuple(_toleration(entry, f"{where}.spec.tolerations") for entry in scheduling.tolerations),
+        node_terms=_parse_node_terms(scheduling, f"{path}.nodeAffinity"),
+        tolerations=tuple(_parse_toleration(entry, f"{where}.spec.tolerations") for entry in scheduling.tolerations),
         host_ports=tuple(sorted((HostPort(*port) for port in objects.host_ports(pod)), key=_port_order)),
         apart=tuple(
             term
@@ -160,10 +160,10 @@ def convert_manifest_part(value: object, kind: Any, where: str) -> Any:
 
 def matches_labels(requirements: Iterable[Requirement], labels: Mapping[str, str]) -> bool:
     """Returns whether labels meet all requirements. Gt and Lt compare integers, as in node affinity."""
-    return all(_matches(requirement, labels) for requirement in requirements)
+    return all(_meets_requirement(requirement, labels) for requirement in requirements)
 
 
-def _matches(requirement: Requirement, labels: Mapping[str, str]) -> bool:
+def _meets_requirement(requirement: Requirement, labels: Mapping[str, str]) -> bool:
     present = requirement.key in labels
     value = labels.get(requirement.key, "")
     match requirement.operator:
@@ -316,7 +316,7 @@ def is_integer(text: str) -> bool:
     return INTEGER.fullmatch(text) is not None and abs(int(text)) < 2**63
 
 
-def _node_terms(spec: SchedulingSpec, where: str) -> tuple[NodeTerm, ...]:
+def _parse_node_terms(spec: SchedulingSpec, where: str) -> tuple[NodeTerm, ...]:
     required = spec.affinity.node_affinity.required
     if required is None:
         return ()
@@ -336,7 +336,7 @@ def _node_terms(spec: SchedulingSpec, where: str) -> tuple[NodeTerm, ...]:
     return tuple(terms) or (NodeTerm((Requirement("", "In", ()),), ()),)
 
 
-def _toleration(spec: TolerationSpec, where: str) -> Toleration:
+def _parse_toleration(spec: TolerationSpec, where: str) -> Toleration:
     if spec.operator not in ("Equal", "Exists", ""):
         raise invalid_argument_error(f"{where}.operator", spec.operator, "Equal or Exists")
     if spec.effect not in ("", "NoSchedule", "PreferNoSchedule", "NoExecute"):

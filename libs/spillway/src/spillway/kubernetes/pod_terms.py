@@ -65,21 +65,25 @@ def anti_affinity_terms(affinity: RequiredPodAffinity | None) -> tuple[PodTerm, 
         return ()
     return tuple(
         PodTerm(
-            selector=_selector(term.label_selector),
+            selector=_selector_from_term(term.label_selector),
             topology_key=term.topology_key,
             namespaces=tuple(sorted(term.namespaces)),
-            namespace_selector=None if term.namespace_selector is None else _selector(term.namespace_selector),
+            namespace_selector=None
+            if term.namespace_selector is None
+            else _selector_from_term(term.namespace_selector),
         )
         for term in affinity.pod_anti_affinity.required
         if term.label_selector is not None
     )
 
 
-def _selector(selector: PodTermSelector) -> PodSelector:
-    return PodSelector(tuple(sorted(_requirements(selector), key=lambda one: (one.key, one.operator, one.values))))
+def _selector_from_term(selector: PodTermSelector) -> PodSelector:
+    return PodSelector(
+        tuple(sorted(_requirements_from_term(selector), key=lambda one: (one.key, one.operator, one.values)))
+    )
 
 
-def _requirements(selector: PodTermSelector) -> Iterable[Requirement]:
+def _requirements_from_term(selector: PodTermSelector) -> Iterable[Requirement]:
     for key, value in selector.match_labels.items():
         yield Requirement(key, "In", (value,))
     for entry in selector.match_expressions:

@@ -28,12 +28,14 @@ def asks_too_many_terms(shape: Shape) -> bool:
     if any(len(entries) > TERMS_MAX for entries in lists):
         return True
     of_spread = (entry for spread in shape.spread for entry in spread.selector.requirements)
-    return _is_beyond((*_node_requirements(shape), *of_spread), (*shape.apart, *shape.near), len(shape.node_selector))
+    return _is_beyond_bounds(
+        (*_node_requirements(shape), *of_spread), (*shape.apart, *shape.near), len(shape.node_selector)
+    )
 
 
 def repels_too_much(terms: tuple[PodTerm, ...]) -> bool:
     """Returns whether the required anti-affinity of one pod is beyond the limits."""
-    return len(terms) > TERMS_MAX or _is_beyond((), terms)
+    return len(terms) > TERMS_MAX or _is_beyond_bounds((), terms)
 
 
 def requirements_of(terms: Iterable[PodTerm]) -> Iterator[Requirement]:
@@ -44,7 +46,7 @@ def requirements_of(terms: Iterable[PodTerm]) -> Iterator[Requirement]:
             yield from term.namespace_selector.requirements
 
 
-def _is_beyond(requirements: Iterable[Requirement], terms: tuple[PodTerm, ...], labels: int = 0) -> bool:
+def _is_beyond_bounds(requirements: Iterable[Requirement], terms: tuple[PodTerm, ...], labels: int = 0) -> bool:
     every = [*requirements, *requirements_of(terms)]
     values = sum(len(entry.values) for entry in every) + sum(len(term.namespaces) for term in terms)
     return len(every) + labels > LABELS_MAX or values > VALUES_MAX

@@ -110,7 +110,7 @@ class _Client:
         for channel in channels:
             await channel.close()
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         """Returns the address of the active instance from the last answer; empty if no answer had one."""
         return self._leader
 
@@ -138,7 +138,7 @@ class _Client:
             share = (
                 left if len(self._endpoints) == 1 else min(left, self.patience.wait_seconds(call.verb, route.rounds))
             )
-            answer = self._stub(endpoint, call)(data, timeout=share, metadata=self._metadata())
+            answer = self._make_stub(endpoint, call)(data, timeout=share, metadata=self._call_metadata())
             try:
                 reply = call.read_reply(await answer)
                 trailer = await answer.trailing_metadata()
@@ -160,11 +160,13 @@ class _Client:
         """Repeats a call at the active instance, after a standby answered it. Returns None without a better answer."""
         seconds = max(0.001, min(_LEADER_SECONDS, deadline - time.monotonic()))
         with suppress(aio.AioRpcError):
-            reply = call.read_reply(await self._stub(leader, call)(data, timeout=seconds, metadata=self._metadata()))
+            reply = call.read_reply(
+                await self._make_stub(leader, call)(data, timeout=seconds, metadata=self._call_metadata())
+            )
             return None if _is_stale(reply) else reply
         return None
 
-    def _stub(self, endpoint: str, call: Call) -> Any:
+    def _make_stub(self, endpoint: str, call: Call) -> Any:
         channel = self._channels.get(endpoint)
         if channel is None:
             options = (*_CLIENT_OPTIONS, (CONNECT_OPTION, round(1000 * self.patience.connect_seconds)))
@@ -175,7 +177,7 @@ class _Client:
             self._channels[endpoint] = channel
         return (channel.unary_stream if call.streams else channel.unary_unary)(call.path)
 
-    def _metadata(self) -> tuple[tuple[str, str], ...]:
+    def _call_metadata(self) -> tuple[tuple[str, str], ...]:
         pairs = [
             *((key, value.decode()) for key, value in tracing.current_trace_headers()),
             *self.fleets.call_metadata(),
@@ -210,7 +212,7 @@ class PlannerClient(_Client, ClientVerbs):
         while True:
             endpoint, opened = await route.next_endpoint(), time.monotonic()
             data = request_bytes(replace(request, position=position), call.request_message())
-            stream = self._stub(endpoint, call)(data, metadata=self._metadata())
+            stream = self._make_stub(endpoint, call)(data, metadata=self._call_metadata())
             try:
                 async for answer in stream:
                     reply: api.WatchReply = call.read_reply(answer)
@@ -231,7 +233,7 @@ class PlannerClient(_Client, ClientVerbs):
         data, begun = request_bytes(request, call.request_message()), False
         while True:
             endpoint = await route.next_endpoint()
-            stream = self._stub(endpoint, call)(data, metadata=self._metadata())
+            stream = self._make_stub(endpoint, call)(data, metadata=self._call_metadata())
             try:
                 async for answer in stream:
                     begun = True

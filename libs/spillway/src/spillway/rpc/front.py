@@ -127,12 +127,12 @@ class Front:
     async def close(self) -> None:
         """Closes all connections after the server has ended. The server's last bytes still arrive."""
         for outside in [one for one in self._outside.values() if one.other is None]:
-            outside.abort()
+            outside.abort_connection()
         until = time.monotonic() + FLUSH_SECONDS
         while self._outside and time.monotonic() < until:
             await asyncio.sleep(_FLUSH_LOOK_SECONDS)
         for outside in list(self._outside.values()):
-            outside.abort()
+            outside.abort_connection()
         for joining in self._joining:
             joining.cancel()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -150,7 +150,7 @@ class Front:
     def _abort_connection(self, number: int) -> None:
         outside = self._outside.pop(number, None)
         if outside is not None:
-            outside.abort()
+            outside.abort_connection()
 
     def drop_connection(self, number: int, reason: str) -> None:
         """Closes a connection at once."""
@@ -224,7 +224,7 @@ class _FrontSide(asyncio.Protocol):
         if self.other is not None and self.other.transport is not None:
             self.other.transport.close()
 
-    def abort(self) -> None:
+    def abort_connection(self) -> None:
         if self.transport is not None:
             self.transport.abort()
 
@@ -271,7 +271,7 @@ class _Outside(_FrontSide):
     def note_server_connected(self, inside: _FrontSide) -> None:
         """Is called when the connection with the server is open. Passes the client's first bytes on."""
         if self._gone:
-            inside.abort()
+            inside.abort_connection()
             return
         self.other = inside
         self.transport.resume_reading()
@@ -306,11 +306,11 @@ class _Outside(_FrontSide):
         self._front.forget_connection(self.number)
         super().connection_lost(error)
 
-    def abort(self) -> None:
+    def abort_connection(self) -> None:
         self._gone = True
-        super().abort()
+        super().abort_connection()
         if self.other is not None:
-            self.other.abort()
+            self.other.abort_connection()
 
 
 def _connection_number(peer: str) -> int:

@@ -38,24 +38,28 @@ class HealthService:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
-    def handlers(self) -> Mapping[str, Any]:
+    def handlers_by_path(self) -> Mapping[str, Any]:
         """Returns the handlers of the methods by their paths. They read a message only on demand."""
         unary, stream = grpc.stream_unary_rpc_method_handler, grpc.stream_stream_rpc_method_handler
-        methods = {"Check": unary(self._check), "List": unary(self._list), "Watch": stream(self._watch)}
+        methods = {
+            "Check": unary(self._answer_check),
+            "List": unary(self._answer_list),
+            "Watch": stream(self._answer_watch),
+        }
         return {f"/{SERVICE}/{name}": handler for name, handler in methods.items()}
 
-    async def _check(self, _: object, context: Any) -> bytes:
+    async def _answer_check(self, _: object, context: Any) -> bytes:
         service = await self._service_asked_for(context)
         if service not in self._statuses:
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service here")
         return bytes(_Response(status=self._statuses[service]).SerializeToString())
 
-    async def _list(self, _: object, context: Any) -> bytes:
+    async def _answer_list(self, _: object, context: Any) -> bytes:
         await self._service_asked_for(context)
         statuses = {service: _Response(status=status) for service, status in self._statuses.items()}
         return bytes(health_pb2.HealthListResponse(statuses=statuses).SerializeToString())
 
-    async def _watch(self, _: object, context: Any) -> None:
+    async def _answer_watch(self, _: object, context: Any) -> None:
         service = await self._service_asked_for(context)
         if self._watches >= self._watches_max:
             metrics.REQUESTS_DENIED.labels("concurrency").inc()

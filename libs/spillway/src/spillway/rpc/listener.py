@@ -75,7 +75,7 @@ class Listener:
         self._strangers = HolderPlaces(settings.messages_caller_max)
         self._health = HealthService(settings.health_watches_max, self._receive_for_health)
         self._handlers = {f"/{service}/{name}": handler for name, handler in handlers.items()}
-        self._handlers |= self._health.handlers()
+        self._handlers |= self._health.handlers_by_path()
         names = (service, HEALTH, reflection.SERVICE_NAME)
         seconds = settings.deadline_seconds_max, settings.message_seconds
         reflected = Reflection(names, self._admit_for_reflection, gate.count_call, *seconds)
@@ -93,7 +93,7 @@ class Listener:
         """Opens the server. Raises OperatorError when it may not or cannot listen."""
         self.set_serving(False)
         self._front.open()
-        await self._open()
+        await self._open_server()
 
     async def accept_connections(self) -> None:
         """Accepts connections until it is cancelled."""
@@ -115,12 +115,12 @@ class Listener:
                 log.error("the gRPC library has ended its server: a new server is opened", why=why)
             else:
                 log.warning("callers may send larger requests: a new server is opened that accepts them")
-            self._stop()
-            await self._open_again()
+            self._stop_server()
+            await self._reopen_server()
 
     async def close(self) -> None:
         self._front.stop_listening()
-        self._stop()
+        self._stop_server()
         await asyncio.gather(*self._stopping)
         await self._front.close()
 
@@ -180,7 +180,7 @@ class Listener:
         until_sent.enter_context(self._shares.counted_in_share(caller, REFLECTION, False))
         yield caller
 
-    def _stop(self) -> None:
+    def _stop_server(self) -> None:
         """Shuts the server down, once for each server, because the library frees it then."""
         if self._server is not None:
             stopping = asyncio.create_task(self._server.shutdown(self._settings.stop_seconds))
@@ -188,11 +188,11 @@ class Listener:
             stopping.add_done_callback(self._stopping.discard)
             self._server = None
 
-    async def _open_again(self) -> None:
+    async def _reopen_server(self) -> None:
         until = time.monotonic() + REOPEN_SECONDS
         while True:
             try:
-                return await self._open()
+                return await self._open_server()
             except OperatorError:
                 if time.monotonic() > until:
                     raise
@@ -202,7 +202,7 @@ class Listener:
         """Returns whether the server accepts the largest request of each caller."""
         return self._receive_bytes >= min(REQUEST_BYTES_MOST, self._gate.largest_request_bytes())
 
-    async def _open(self) -> None:
+    async def _open_server(self) -> None:
         self._receive_bytes = min(REQUEST_BYTES_MOST, RECEIVE_FACTOR * self._gate.largest_request_bytes())
         bounds = (
             ("grpc.max_concurrent_streams", self._settings.streams_max),
@@ -213,7 +213,7 @@ class Listener:
         target = f"unix:{path}".encode()
         try:
             if self._settings.tls_certificate:
-                server.add_secure_port(target, _credentials(self._settings))
+                server.add_secure_port(target, _server_credentials(self._settings))
             else:
                 server.add_insecure_port(target)
         except RuntimeError as error:
@@ -246,7 +246,7 @@ def _certificate_names(context: Any) -> list[str]:
     return [name.decode(errors="replace") for name in context.auth_context().get("x509_common_name", ())]
 
 
-def _credentials(settings: RpcSettings) -> Any:
+def _server_credentials(settings: RpcSettings) -> Any:
     pair = (read_file(settings.tls_key, "tls_key"), read_file(settings.tls_certificate, "tls_certificate"))
     if not settings.client_ca:
         return grpc.ssl_server_credentials((pair,))

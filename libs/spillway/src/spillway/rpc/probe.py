@@ -56,7 +56,7 @@ class ProbeResult:
 
 async def probe_instance(service: RpcService, endpoint: str, identity: Identity, seconds: float) -> ProbeResult:
     """Asks an instance. Never raises for its errors; OperatorError for files of ours that cannot be read."""
-    credentials = _credentials(identity) if identity.ca else None
+    credentials = _client_credentials(identity) if identity.ca else None
     channel = aio.secure_channel(endpoint, credentials) if credentials else aio.insecure_channel(endpoint)
     try:
         found = await _ask_instance(channel, service, endpoint, identity, seconds)
@@ -106,7 +106,7 @@ def _leader_and_version(trailer: Any) -> tuple[str, str]:
     return str(pairs.get(LEADER_TRAILER, "")), str(pairs.get(VERSION_TRAILER, ""))
 
 
-def _credentials(identity: Identity) -> Any:
+def _client_credentials(identity: Identity) -> Any:
     files = [read_file(name, "client identity") for name in (identity.key, identity.certificate) if name]
     return grpc.ssl_channel_credentials(read_file(identity.ca, "ca"), *files)
 

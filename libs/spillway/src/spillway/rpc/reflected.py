@@ -51,7 +51,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
     async def ServerReflectionInfo(self, requests: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 (gRPC's name)
         """Answers each request. The stream counts as one call of its caller, and so does each request."""
         try:
-            with self._admit(context) as caller, self._stream_of(caller):
+            with self._admit(context) as caller, self._counted_stream(caller):
                 async for reply in super().ServerReflectionInfo(self._limited_requests(caller, requests), context):
                     yield reply
         except RequestError as error:
@@ -59,7 +59,7 @@ class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]
             await context.abort(grpc.StatusCode[error.code], trailer_sized_text(error.text))
 
     @contextmanager
-    def _stream_of(self, caller: Caller) -> Iterator[None]:
+    def _counted_stream(self, caller: Caller) -> Iterator[None]:
         if self._streams.count_of(caller.name) >= STREAMS_CALLER_MAX:
             text = f"{VERB}: {STREAMS_CALLER_MAX} streams of this caller are open: expected at most as many"
             raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_RUN)

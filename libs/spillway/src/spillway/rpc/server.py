@@ -142,7 +142,7 @@ class RpcServer:
     async def _handle_call(self, call: Call, context: Any) -> bytes | None:
         with ExitStack() as traced:
             code, text, answer, beside = await self._outcome_of_call(call, context, traced)
-            tracing.note_rpc_ended(tracing.current(), code, failed=code in tracing.FAULTS)
+            tracing.note_rpc_ended(tracing.current_span(), code, failed=code in tracing.FAULTS)
         trailer = (*self._instance_trailers(code), *beside)
         if code != "OK":
             await context.abort(grpc.StatusCode[code], trailer_sized_text(text), trailer)
@@ -202,7 +202,7 @@ class RpcServer:
         """Yields the trailers about this instance (leader, version, fleet). An unknown caller gets none."""
         if code == "UNAUTHENTICATED":
             return
-        if leader := self._answers.leader():
+        if leader := self._answers.active_instance_address():
             yield LEADER_TRAILER, leader
         yield VERSION_TRAILER, VERSION
         if self._fleet:
@@ -277,7 +277,7 @@ class RpcServer:
         try:
             async with asyncio.timeout(seconds) as bound, self._shares.computation_place(CALLER.get(), call.verb):
                 reply = await getattr(self._answers, call.verb)(request)
-                return self._packed(call, reply)
+                return self._reply_bytes(call, reply)
         except TimeoutError:
             if not bound.expired():
                 raise
@@ -285,7 +285,7 @@ class RpcServer:
                 "DEADLINE_EXCEEDED", f"{call.verb}: the call was not answered within {seconds:.1f} s"
             ) from None
 
-    def _packed(self, call: Call, reply: object) -> bytes:
+    def _reply_bytes(self, call: Call, reply: object) -> bytes:
         """Returns the bytes of an answer, which count for its caller until they are sent.
 
         Raises RESOURCE_EXHAUSTED beyond the caller's share, before the bytes are made.

@@ -49,7 +49,7 @@ class PlannerApi(Protocol):
         """Yields the whole state, then ends."""
         ...
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         """Returns host:port of the active planner's gRPC; empty when it is not known."""
         ...
 
@@ -148,7 +148,7 @@ class ScalingApi(Protocol):
     async def explain_policy(self, request: api_scaling.ExplainPolicyRequest) -> api_scaling.ExplainPolicyReply: ...
     async def report(self, request: api_scaling.ReportRequest) -> api_scaling.ReportReply: ...
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         """Returns host:port of the active instance's gRPC; empty when it is not known."""
         ...
 
@@ -200,7 +200,7 @@ class LendingApi(Protocol):
     async def recall(self, request: api_lending.RecallRequest) -> api_lending.RecallReply: ...
     async def idle_report(self, request: api_lending.IdleReportRequest) -> api_lending.IdleReportReply: ...
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         """Returns host:port of the active instance's gRPC; empty when it is not known."""
         ...
 

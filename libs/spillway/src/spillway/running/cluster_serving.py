@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from spillway.bus import Bus
-from spillway.clusters.api import ClusterApi, ClusterApiSettings, connect
+from spillway.clusters.api import ClusterApi, ClusterApiSettings, make_cluster_api
 from spillway.clusters.credentials import load_endpoint
 from spillway.events import ClusterJoined
 from spillway.http_client import check_aiohttp_internals
@@ -25,7 +25,7 @@ def connect_to_cluster(
 ) -> ClusterApi:
     """Returns the cluster's API. Its credentials are read at the first use, and again when they are refused."""
     read = partial(load_endpoint, settings.credentials_folder, joined.credential, allow_exec=settings.exec_plugins)
-    return connect(read, joined.cluster, api_settings)
+    return make_cluster_api(read, joined.cluster, api_settings)
 
 
 async def serve_clusters(process: Process, bus: Bus, served: ServedClusters) -> None:

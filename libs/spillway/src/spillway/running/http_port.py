@@ -106,7 +106,7 @@ class HttpPort:
         connection = self._connections.get(number)
         if connection is not None:
             self.forget_connection(number)
-            connection.abort()
+            connection.abort_connection()
 
     def drop_connection(self, number: int) -> None:
         """Closes a connection whose time is over."""
@@ -157,7 +157,7 @@ class _Connection(asyncio.Protocol):
         self.stop_timer()
         self._port.forget_connection(self._number)
 
-    def abort(self) -> None:
+    def abort_connection(self) -> None:
         self._gone = True
         self.stop_timer()
         self.cancel_handshake()

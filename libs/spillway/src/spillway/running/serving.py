@@ -27,7 +27,7 @@ async def serve_standby(process: Process, bus: Bus, server: RpcServer, served: S
     """Runs until the process must stop. Raises OtherFleet, OperatorError."""
     process.note_opened()
     async with server, asyncio.TaskGroup() as tasks:
-        process.log.info("listening", address=server.address, fleet=bus.fleet)
+        process.log.info("listening", address=server.address, fleet=bus.fleet_id)
         telling: set[asyncio.Task[None]] = set()
 
         def note_ready(ready: bool, reason: str) -> None:

@@ -71,7 +71,7 @@ class WriterTurn:
 
     @property
     def epoch(self) -> int:
-        return self.writer.epoch
+        return self.writer.turn_epoch
 
     def next_generation(self) -> Generation:
         self._sequence += 1
@@ -175,7 +175,7 @@ class Standby:
         """Returns the offsets up to which this life has read the log."""
         return dict(self._follower.positions) if self._follower is not None else {}
 
-    def leader(self) -> str:
+    def active_instance_address(self) -> str:
         """Returns the address of the active instance as the log names it; "" when it is unknown."""
         turn = self._follower.turn if self._follower is not None else None
         return turn.instance.rpartition("@")[2] if turn is not None else ""
@@ -352,7 +352,7 @@ class Standby:
         """Raises RequestError UNAVAILABLE on a standby, RESOURCE_EXHAUSTED if this caller may not add so many
         requests."""
         if self._turn is None:
-            service, leader = self._role.service, self.leader() or "?"
+            service, leader = self._role.service, self.active_instance_address() or "?"
             raise RequestError("UNAVAILABLE", f"this {service} is a standby; the active one is at {leader}", STANDBY)
         self.requests.check_room(requests, caller)
 

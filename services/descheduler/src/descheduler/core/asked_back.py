@@ -64,8 +64,10 @@ def recall_named_nodes(
     lent = state.open_loans_by_node(request.cluster)
     missing = sorted(set(request.nodes) - lent.keys())
     if missing:
-        expected = f"expected nodes that it has lent: {_names(lent)}" if lent else "it has lent none"
-        raise RequestError("NOT_FOUND", f"nodes: cluster {request.cluster} has not lent {_names(missing)}; {expected}")
+        expected = f"expected nodes that it has lent: {_names_text(lent)}" if lent else "it has lent none"
+        raise RequestError(
+            "NOT_FOUND", f"nodes: cluster {request.cluster} has not lent {_names_text(missing)}; {expected}"
+        )
     named = [lent[node] for node in sorted(set(request.nodes) or lent)]
     due = [loan for loan in named if _needs_new_recall(state, loan, request.grace_seconds)]
     if request.plan_only:
@@ -89,11 +91,11 @@ def check_known(state: DeschedulerState, field: str, cluster: str) -> None:
     ):
         return
     joined = [name for name, known in state.views.items() if known.joined is not None]
-    expected = f"expected one of {_names(joined)}" if joined else "none has"
+    expected = f"expected one of {_names_text(joined)}" if joined else "none has"
     raise RequestError("NOT_FOUND", f"{field} {cluster}: no cluster of this name has joined; {expected}")
 
 
-def _names(names: Iterable[str]) -> str:
+def _names_text(names: Iterable[str]) -> str:
     """Returns the first names, and how many more there are."""
     shown = sorted(name or "''" for name in names)
     more = len(shown) - NAMES_SHOWN_MAX

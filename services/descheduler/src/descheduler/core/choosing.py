@@ -209,19 +209,19 @@ def choose_nodes(needs: Sequence[PendingNeed], nodes: ClusterNodes, lent: LentNo
     """
     rows = {nodes.row_of(name): name for name in lent.losses}
     candidates = {row: name for row, name in rows.items() if row is not None}
-    ordered = sorted(needs, key=lambda need: -_size(need, nodes))
+    ordered = sorted(needs, key=lambda need: -_share_of_largest_node(need, nodes))
     if not candidates or not ordered:
         return ChoiceResult({}, sum(need.replicas for need in ordered))
     fits = {need.name: compute_fit(need.shape, nodes) for need in ordered}
     first, *others = [
-        _choose_in_order(order, fits, candidates, nodes, lent) for order in _orders(ordered, len(candidates))
+        _choose_in_order(order, fits, candidates, nodes, lent) for order in _orders_of_needs(ordered, len(candidates))
     ]
     # The other orders count only if they leave no pod waiting. Where some pods wait whichever nodes go back, each look
     # could find a slightly better choice, and so recall nodes again and again.
-    return min((first, *(one for one in others if not one.unmet)), key=lambda choice: _badness(choice, lent))
+    return min((first, *(one for one in others if not one.unmet)), key=lambda choice: _rank_of_choice(choice, lent))
 
 
-def _orders(needs: Sequence[PendingNeed], candidates: int) -> Iterable[Sequence[PendingNeed]]:
+def _orders_of_needs(needs: Sequence[PendingNeed], candidates: int) -> Iterable[Sequence[PendingNeed]]:
     """Yields the needs with larger ones first.
 
     For few nodes, it also yields orders with another need in front, to find the need that fills a node best.
@@ -232,7 +232,7 @@ def _orders(needs: Sequence[PendingNeed], candidates: int) -> Iterable[Sequence[
             yield [first, *(need for need in needs if need is not first)]
 
 
-def _badness(choice: ChoiceResult, lent: LentNodes) -> tuple[int, int, Sequence[tuple[bool, int]], int]:
+def _rank_of_choice(choice: ChoiceResult, lent: LentNodes) -> tuple[int, int, Sequence[tuple[bool, int]], int]:
     """Returns the rank of a choice; the lowest is best, and of equal choices the first one is taken.
 
     It compares waiting replicas, then pods beyond budgets, then the highest ranks, then the total loss.
@@ -255,7 +255,7 @@ def _choose_in_order(
     lent: LentNodes,
 ) -> ChoiceResult:
     """Returns the choice for this order of needs; on every node the first need comes first."""
-    ground = _field_of(ordered, [fits[need.name] for need in ordered], nodes)
+    ground = _make_field(ordered, [fits[need.name] for need in ordered], nodes)
     kept = _keep_promises(ground, ordered, nodes, lent)
     free = nodes.live_mask.copy()
     free[[*candidates, *kept]] = False
@@ -330,7 +330,7 @@ def _leave_out_spare_nodes(ground: _Field, taken: list[RecallChoice], losses: Ma
     Nodes with the greatest loss for their value are tried first.
     """
     looks = sorted(
-        taken, key=lambda taking: (_rank_down(losses[taking.row]), ground.value_of_replicas(taking.replicas))
+        taken, key=lambda taking: (_rank_of_spare_node(losses[taking.row]), ground.value_of_replicas(taking.replicas))
     )
     for taking in looks[:SPARED_LOOKS_MAX]:
         ground.lift_replicas(taking.row, taking.replicas)
@@ -365,7 +365,7 @@ def _move_to_others(
     return None
 
 
-def _rank_down(loss: ReturnLoss) -> tuple[bool, int]:
+def _rank_of_spare_node(loss: ReturnLoss) -> tuple[bool, int]:
     return not loss.breaks_budget, -loss.priority
 
 
@@ -373,7 +373,7 @@ def _replicas_by_need(taking: RecallChoice, needs: Sequence[PendingNeed]) -> dic
     return {needs[need].name: replicas for need, replicas in sorted(taking.replicas.items()) if replicas}
 
 
-def _field_of(needs: Sequence[PendingNeed], fits: Sequence[Fit], nodes: ClusterNodes) -> _Field:
+def _make_field(needs: Sequence[PendingNeed], fits: Sequence[Fit], nodes: ClusterNodes) -> _Field:
     requests = np.zeros((len(needs), len(nodes.resources)), np.int64)
     for index, need in enumerate(needs):
         for name, amount in need.shape.requests:
@@ -384,24 +384,24 @@ def _field_of(needs: Sequence[PendingNeed], fits: Sequence[Fit], nodes: ClusterN
         takes=np.stack([found.per_node for found in fits]),
         room=nodes.allocatable - nodes.requested,
         left=np.array([min(need.replicas, found.possible) for need, found in zip(needs, fits, strict=True)], np.int64),
-        weight=np.array([_size(need, nodes) for need in needs]),
-        ceilings=[_ceilings(found) for found in fits],
+        weight=np.array([_share_of_largest_node(need, nodes) for need in needs]),
+        ceilings=[_ceilings_by_domain(found) for found in fits],
     )
 
 
-def _ceilings(found: Fit) -> list[_Domains]:
+def _ceilings_by_domain(found: Fit) -> list[_Domains]:
     """Returns the ceilings of topology spread and pod anti-affinity, as high as they are once all nodes are filled."""
     domains = []
     for bound in found.bounds:
         if not isinstance(bound, SpreadBound):
             continue
         for ceiling in bound.ceilings:
-            height = ceiling.height(ceiling.sums(bound.takes))
+            height = ceiling.height_once_filled(ceiling.sums_by_domain(bound.takes))
             domains.append(_Domains(ceiling.domains, np.maximum(height - ceiling.present, 0)))
     return domains
 
 
-def _size(need: PendingNeed, nodes: ClusterNodes) -> float:
+def _share_of_largest_node(need: PendingNeed, nodes: ClusterNodes) -> float:
     """Returns the largest share of the largest node's amount, over all resources; 1 is a whole node."""
     if not nodes.allocatable.size:
         return 0.0

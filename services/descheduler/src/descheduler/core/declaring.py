@@ -80,10 +80,10 @@ def declare_lending(state: DeschedulerState, request: lending.DeclareLendingRequ
         at_ms=known.at_ms if known is not None else 0,
     )
     if wanted == known:
-        return (), _reply(state, (known,), changed=False)
+        return (), _lending_reply(state, (known,), changed=False)
     event = replace(wanted, generation=asked.generation, by=asked.by, reason="", at_ms=asked.now_ms)
     if request.plan_only:
-        return (), _reply(state, (event,), changed=True)
+        return (), _lending_reply(state, (event,), changed=True)
     return _answer_with_events(state, [event])
 
 
@@ -92,7 +92,7 @@ def withdraw_lending(state: DeschedulerState, request: lending.WithdrawLendingRe
     check_reason(request.reason)
     known = _find_declaration(state, request.cluster)
     if known.withdrawing:
-        return (), _reply(state, (known,), changed=False)
+        return (), _lending_reply(state, (known,), changed=False)
     return _answer_with_events(state, [_changed_declaration(known, asked, request.reason, withdrawing=True)])
 
 
@@ -105,7 +105,7 @@ def resume_lending(state: DeschedulerState, request: lending.ResumeLendingReques
 
 
 def list_declared(state: DeschedulerState, request: lending.ListLendingRequest) -> lending.LendingReply:
-    return _reply(state, _declarations_named(state, request.cluster), changed=False)
+    return _lending_reply(state, _declarations_named(state, request.cluster), changed=False)
 
 
 def _set_paused(state: DeschedulerState, cluster: str, asked: LendingRequest, reason: str, *, paused: bool) -> Answer:
@@ -127,7 +127,7 @@ def _changed_declaration(known: LendingDeclared, asked: LendingRequest, reason: 
 
 
 def _answer_with_events(state: DeschedulerState, events: Sequence[LendingDeclared]) -> Answer:
-    return events, _reply(state, events, changed=True)
+    return events, _lending_reply(state, events, changed=True)
 
 
 def _declarations_named(state: DeschedulerState, cluster: str) -> tuple[LendingDeclared, ...]:
@@ -172,14 +172,14 @@ def _checked_rules(rules: Sequence[LendingRule]) -> tuple[LendingRule, ...]:
             expected = f"printable characters in one line, at most {NAME_LENGTH_MAX}"
             raise invalid_argument_error(f"rules[{index}].name", rule.name, expected)
     checked = tuple(_checked_rule(rule, f"rules[{index}]") for index, rule in enumerate(rules))
-    total = sum(map(_text_bytes, checked))
+    total = sum(map(_rule_text_bytes, checked))
     if total > RULES_BYTES_MAX:
         expected = f"at most {RULES_BYTES_MAX} bytes of names, keys and values in all rules together"
         raise invalid_argument_error("rules", f"{total} bytes", expected)
     return checked
 
 
-def _text_bytes(rule: LendingRule) -> int:
+def _rule_text_bytes(rule: LendingRule) -> int:
     texts = (text for one in rule.nodes for text in (one.key, *one.values))
     return len(rule.name.encode()) + sum(len(text.encode()) for text in texts)
 
@@ -222,7 +222,9 @@ def _check_requirement(requirement: Requirement, where: str) -> None:
         check_label_value(value, f"{where}.values[{index}]")
 
 
-def _reply(state: DeschedulerState, declared: Iterable[LendingDeclared], *, changed: bool) -> lending.LendingReply:
+def _lending_reply(
+    state: DeschedulerState, declared: Iterable[LendingDeclared], *, changed: bool
+) -> lending.LendingReply:
     return lending.LendingReply(tuple(_make_cluster_lending(state, one, changed=changed) for one in declared))
 
 
@@ -245,22 +247,22 @@ def _make_cluster_lending(
         by=declared.by,
         reason=declared.reason,
         declared_ms=declared.at_ms,
-        nodes=view.nodes.own_count() if view is not None and view.epoch >= 0 else -1,
+        nodes=view.nodes.own_node_count() if view is not None and view.epoch >= 0 else -1,
         nodes_lent=len(open_ones),
         nodes_recalled=len(loans) - len(open_ones),
         cores_lent_milli=clamp_to_int64(sum(dict(loan.offered).get("cpu", 0) for loan in open_ones)),
         changed=changed,
-        warnings=tuple(_warnings(state, declared)),
+        warnings=tuple(_lending_warnings(state, declared)),
         nodes_checking=_marked_nodes_without_loan(view, loans) if view is not None else 0,
     )
 
 
 def _marked_nodes_without_loan(view: ClusterView, loans: Mapping[str, NodeLent]) -> int:
     """Returns the number of nodes that have the mark of lending and no loan in the log yet."""
-    return sum(state == NODE_LENT and name not in loans for name, state in view.nodes.loans)
+    return sum(state == NODE_LENT and name not in loans for name, state in view.nodes.loan_states)
 
 
-def _warnings(state: DeschedulerState, declared: LendingDeclared) -> Iterable[str]:
+def _lending_warnings(state: DeschedulerState, declared: LendingDeclared) -> Iterable[str]:
     if declared.recalls_per_minute:
         yield f"at most {declared.recalls_per_minute} nodes a minute go back to pods that wait for them"
     if state.is_frozen(declared.cluster):

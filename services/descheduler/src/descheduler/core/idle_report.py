@@ -56,7 +56,9 @@ class _Sum:
         return max(self.idle_ms, self.lent_ms)
 
 
-def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now_ms: int) -> lending.IdleReportReply:
+def make_idle_report(
+    state: DeschedulerState, request: lending.IdleReportRequest, now_ms: int
+) -> lending.IdleReportReply:
     """Returns the idle nodes, the most idle cores first. Raises RequestError NOT_FOUND for an unknown cluster.
 
     page_token: the end of the page before.
@@ -70,7 +72,7 @@ def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now
     if not TOKEN.fullmatch(request.page_token):
         raise invalid_argument_error("page_token", request.page_token, "a token that IdleReport returned")
     from_ms = now_ms - (request.hours or HOURS) * HOUR_MS
-    sums = list(_sums(state, request.cluster, from_ms))
+    sums = list(_sum_of_each_node(state, request.cluster, from_ms))
     from_ms = max(from_ms, min((one.from_ms for one in sums), default=from_ms))
     until_ms = max((one.newest.until_ms for one in sums), default=now_ms)
     lent_core_ms = sum(one.cores_milli * one.lent_ms for one in sums) // 1000
@@ -85,7 +87,7 @@ def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now
         nodes_observed=len(sums),
         requests_only=sum(one.used_max_milli < 0 for one in sums),
         cores_milli=clamp_to_int64(sum(one.cores_milli for one in sums)),
-        cores_idle_milli=clamp_to_int64(_average(sums, [one.idle_ms for one in sums])),
+        cores_idle_milli=clamp_to_int64(_average_milli_cores(sums, [one.idle_ms for one in sums])),
         cores_lent_milli=clamp_to_int64(lent_core_ms * 1000 // max(until_ms - from_ms, 1)),
         from_ms=from_ms,
         until_ms=until_ms,
@@ -94,11 +96,11 @@ def idle_report(state: DeschedulerState, request: lending.IdleReportRequest, now
     )
 
 
-def _sums(state: DeschedulerState, cluster: str, from_ms: int) -> Iterable[_Sum]:
+def _sum_of_each_node(state: DeschedulerState, cluster: str, from_ms: int) -> Iterable[_Sum]:
     for (of_cluster, _), by_hour in sorted(state.used.items()):
         hours = _hours_without_overlap(hour for _, hour in sorted(by_hour.items()) if hour.until_ms > from_ms)
         if hours and cluster in ("", of_cluster):
-            yield _sum(hours)
+            yield _sum_of_hours(hours)
 
 
 def _hours_without_overlap(hours: Iterable[NodeUsed]) -> list[NodeUsed]:
@@ -112,7 +114,7 @@ def _hours_without_overlap(hours: Iterable[NodeUsed]) -> list[NodeUsed]:
     return kept
 
 
-def _sum(hours: Sequence[NodeUsed]) -> _Sum:
+def _sum_of_hours(hours: Sequence[NodeUsed]) -> _Sum:
     busy_until_ms = max((hour.until_ms for hour in hours if hour.pods_max), default=0)
     used = [dict(hour.used_max).get("cpu", 0) for hour in hours if hour.used_max]
     return _Sum(
@@ -129,7 +131,7 @@ def _sum(hours: Sequence[NodeUsed]) -> _Sum:
     )
 
 
-def _average(sums: Sequence[_Sum], times_ms: Sequence[int]) -> int:
+def _average_milli_cores(sums: Sequence[_Sum], times_ms: Sequence[int]) -> int:
     """Returns milli-cores, averaged over the time for which each node was observed."""
     return sum(
         one.cores_milli * time_ms // one.observed_ms
@@ -139,7 +141,7 @@ def _average(sums: Sequence[_Sum], times_ms: Sequence[int]) -> int:
 
 
 def _make_idle_node(one: _Sum) -> lending.IdleNode:
-    kind = _kind(one)
+    kind = _kind_of_idle_node(one)
     return lending.IdleNode(
         cluster=one.newest.cluster,
         node=one.newest.node,
@@ -157,7 +159,7 @@ def _make_idle_node(one: _Sum) -> lending.IdleNode:
     )
 
 
-def _kind(one: _Sum) -> str:
+def _kind_of_idle_node(one: _Sum) -> str:
     """Returns the kind: Forgotten without any pod, LeftOver if it had pods but none for the last day, else Buffer.
 
     The day is counted in hours in which a bridge looked. If the last pod left while none looked, its time is unknown.

@@ -91,7 +91,8 @@ def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately, budgets: Budge
         breaks_budget=any(pods > budgets[budget] for budget, pods in under.items()),
         priority=max((pod.priority for pod in loan.pods), default=least),
         core_seconds=sum(
-            _core_seconds(pod, _ran_ms(pod, now_ms)) + lost_lately.get((loan.pool, pod.group), 0) for pod in loan.pods
+            _core_seconds(pod, _run_time_ms(pod, now_ms)) + lost_lately.get((loan.pool, pod.group), 0)
+            for pod in loan.pods
         ),
         deletion_cost=sum(pod.deletion_cost for pod in loan.pods),
         bounded=tuple(BudgetedPods(budget, pods, budgets[budget]) for budget, pods in sorted(under.items())),
@@ -115,7 +116,7 @@ def lost_by_group(loan: NodeLent, now_ms: int, restart_ms: int) -> Amounts:
     lost = Counter[str]()
     for pod in loan.pods:
         if pod.group:
-            lost[pod.group] += _core_seconds(pod, _ran_ms(pod, now_ms) + restart_ms)
+            lost[pod.group] += _core_seconds(pod, _run_time_ms(pod, now_ms) + restart_ms)
     return tuple(sorted((group, clamp_to_int64(amount)) for group, amount in lost.items() if amount))
 
 
@@ -136,7 +137,7 @@ def recent_loss_by_controller(state: DeschedulerState, now_ms: int) -> LostLatel
     return {key: amount // pods[key] for key, amount in lost.items() if pods[key]}
 
 
-def _ran_ms(pod: LentPod, now_ms: int) -> int:
+def _run_time_ms(pod: LentPod, now_ms: int) -> int:
     return max(now_ms - pod.started_ms, 0) if pod.started_ms else 0
 
 

@@ -20,12 +20,12 @@ class PendingNeed:
     replicas: int
 
 
-def needs_of(state: DeschedulerState, cluster: str) -> list[PendingNeed]:
+def needs_of_cluster(state: DeschedulerState, cluster: str) -> list[PendingNeed]:
     """Returns the needs by name. For a workload of ours it is the larger of CapacityNeeded and its pending pods.
 
     The two are never added. Needs with an unknown shape are left out, because nobody knows which node would help them.
     """
-    view = state.view(cluster)
+    view = state.view_of_cluster(cluster)
     wanted = {group: (waits.shape, waits.pods) for group, waits in view.pending.items()}
     for (namespace, name), needed in state.needed.get(cluster, {}).items():
         key = f"{namespace}/{name}"
@@ -41,7 +41,7 @@ def needs_of(state: DeschedulerState, cluster: str) -> list[PendingNeed]:
 
 def pods_with_unknown_shape(state: DeschedulerState, cluster: str) -> int:
     """Returns the number of pending pods with an unknown shape."""
-    return sum(waits.pods for waits in state.view(cluster).pending.values() if waits.shape is None)
+    return sum(waits.pods for waits in state.view_of_cluster(cluster).pending.values() if waits.shape is None)
 
 
 def _declared_shape(state: DeschedulerState, namespace: str, name: str) -> Shape | None:

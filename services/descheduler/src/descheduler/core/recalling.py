@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from descheduler.core.choosing import LentNodes, choose_nodes
 from descheduler.core.losses import budgets_left, least_priority, loss_of, lost_by_group, recent_loss_by_controller
-from descheduler.core.needs import needs_of
+from descheduler.core.needs import needs_of_cluster
 from descheduler.core.rules import is_recent
 from descheduler.core.state import MINUTE_MS, DeschedulerState, NodeKey
 from spillway.addresses import LENDING_RULES, RECALLS, RecordAddress, Tombstone, lending_address
@@ -44,13 +44,13 @@ class RecallGuard(Protocol):
         ...
 
 
-def unguarded(_: str, decide: Callable[[], T]) -> T:
+def decide_unguarded(_: str, decide: Callable[[], T]) -> T:
     """Returns the decision and lets any error through. Tests use it."""
     return decide()
 
 
 def decide_dirty_clusters(
-    state: DeschedulerState, next_generation: NextGeneration, now_ms: int, guard: RecallGuard = unguarded
+    state: DeschedulerState, next_generation: NextGeneration, now_ms: int, guard: RecallGuard = decide_unguarded
 ) -> Iterator[tuple[str, Sequence[Written]]]:
     """Yields (cluster, events) for every cluster that changed and has something due.
 
@@ -136,8 +136,8 @@ def recall_for_needs(
 
     Recalls none while the owner is frozen or its capacity is incomplete.
     """
-    loans, view = _candidates(state, cluster, now_ms), state.view(cluster)
-    needs = needs_of(state, cluster) if loans and not state.is_frozen(cluster) else []
+    loans, view = _loans_open_to_recall(state, cluster, now_ms), state.view_of_cluster(cluster)
+    needs = needs_of_cluster(state, cluster) if loans and not state.is_frozen(cluster) else []
     if not needs or view.epoch < 0 or view.is_incomplete:
         _hold_back_nodes(state, cluster, (), now_ms)
         return ()
@@ -146,7 +146,7 @@ def recall_for_needs(
     least = least_priority(loans.values())
     losses = {node: loss_of(loan, now_ms, lately, budgets, least) for node, loan in loans.items()}
     promised, limit = state.promised.setdefault(cluster, {}), state.rules.nodes_in_step_max
-    just_back = _just_back(state, cluster, now_ms)
+    just_back = _nodes_just_back(state, cluster, now_ms)
     choice = choose_nodes(
         needs, nodes, LentNodes(losses, _cost_of_return(state, cluster, loans), limit, promised, just_back)
     )
@@ -189,7 +189,7 @@ def make_recall(
         loan=loan.loan,
         cause=why.cause,
         wanted_by=why.wanted_by,
-        grace_seconds=why.grace_seconds or grace_of(state.declared.get(loan.cluster)),
+        grace_seconds=why.grace_seconds or grace_seconds_of(state.declared.get(loan.cluster)),
         held_back_ms=why.held_back_ms,
         by=why.by,
         reason=why.reason,
@@ -199,11 +199,11 @@ def make_recall(
     )
 
 
-def grace_of(declared: LendingDeclared | None) -> int:
+def grace_seconds_of(declared: LendingDeclared | None) -> int:
     return declared.grace_seconds if declared is not None else GRACE_SECONDS
 
 
-def _candidates(state: DeschedulerState, cluster: str, now_ms: int) -> dict[str, NodeLent]:
+def _loans_open_to_recall(state: DeschedulerState, cluster: str, now_ms: int) -> dict[str, NodeLent]:
     """Returns the loans that may be ended for a need.
 
     They are not on their way back, and their node has not just come back.
@@ -219,9 +219,9 @@ def _candidates(state: DeschedulerState, cluster: str, now_ms: int) -> dict[str,
     return found
 
 
-def _just_back(state: DeschedulerState, cluster: str, now_ms: int) -> frozenset[str]:
+def _nodes_just_back(state: DeschedulerState, cluster: str, now_ms: int) -> frozenset[str]:
     """Returns the nodes whose row is the owner's again, and whose recall is not settled or was settled just now."""
-    nodes, found = state.view(cluster).nodes, set()
+    nodes, found = state.view_of_cluster(cluster).nodes, set()
     for node, recall in state.recalls.get(cluster, {}).items():
         row = nodes.row_of(node)
         settled = isinstance(recall, RecallSettled) and not is_recent(recall.at_ms, now_ms, state.rules.bound_ms)

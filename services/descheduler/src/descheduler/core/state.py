@@ -71,7 +71,7 @@ class DeschedulerState:
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
-    def view(self, cluster: str) -> ClusterView:
+    def view_of_cluster(self, cluster: str) -> ClusterView:
         """Returns the view of a cluster's capacity and pending pods, an empty one for an unknown cluster."""
         found = self.views.get(cluster)
         if found is None:
@@ -124,7 +124,7 @@ class DeschedulerState:
             case TurnTaken(service="snapshot") if event.cluster in self.views:
                 self.views[event.cluster].apply_turn_claim(offset)
             case PodsUnschedulable() | PodsScheduled():
-                self.view(event.cluster).apply_pending_pods(_without_large_shape(event))
+                self.view_of_cluster(event.cluster).apply_pending_pods(_without_large_shape(event))
                 self.dirty.add(event.cluster)
             case CapacityNeeded():
                 self._apply_need(event)
@@ -141,7 +141,7 @@ class DeschedulerState:
             case BrakeSet() | BrakeReleased():
                 self._apply_brake(event)
             case ClusterJoined():
-                self.view(event.cluster).apply_cluster_joined(event)
+                self.view_of_cluster(event.cluster).apply_cluster_joined(event)
                 self.dirty.add(event.cluster)
             case ClusterLeft():
                 self._forget_joined_cluster(event.cluster)
@@ -174,7 +174,7 @@ class DeschedulerState:
     def _apply_capacity(
         self, event: CapacityReported | CapacityChanged, now: float, offset: int, columns: NodeColumns
     ) -> None:
-        view = self.view(event.cluster)
+        view = self.view_of_cluster(event.cluster)
         before = view.revision
         if isinstance(event, CapacityReported):
             view.apply_capacity_reported(event, columns)

@@ -82,42 +82,42 @@ def parse_cron(line: str) -> CronSchedule:
     parts = line.split()
     if len(parts) != len(FIELDS):
         raise InvalidCron(f"cron {line!r}: expected {EXPECTED}")
-    return CronSchedule(*(_field(part, bounds, line) for part, bounds in zip(parts, FIELDS, strict=True)))
+    return CronSchedule(*(_parse_field(part, bounds, line) for part, bounds in zip(parts, FIELDS, strict=True)))
 
 
-def _field(text: str, bounds: CronFieldBounds, line: str) -> CronField:
+def _parse_field(text: str, bounds: CronFieldBounds, line: str) -> CronField:
     found: set[int] = set()
     every = False
     for item in text.split(","):
-        values, stands_for_any = _range(item, bounds, line)
+        values, stands_for_any = _parse_range(item, bounds, line)
         found |= values
         every = every or stands_for_any
     return CronField(frozenset(found), every)
 
 
-def _range(item: str, bounds: CronFieldBounds, line: str) -> tuple[set[int], bool]:
+def _parse_range(item: str, bounds: CronFieldBounds, line: str) -> tuple[set[int], bool]:
     span, slash, step_text = item.partition("/")
     first_text, dash, last_text = span.partition("-")
     every = first_text in ("*", "?") and not dash
     if every:
         first, last = bounds.first, bounds.last
     else:
-        first = _number(first_text, bounds, line)
-        last = _number(last_text, bounds, line) if dash else bounds.last if slash else first
-    step = _digits(step_text, bounds, line) if slash else 1
+        first = _parse_number_or_name(first_text, bounds, line)
+        last = _parse_number_or_name(last_text, bounds, line) if dash else bounds.last if slash else first
+    step = _parse_digits(step_text, bounds, line) if slash else 1
     if not bounds.first <= first <= last <= bounds.last or step == 0:
         expected = f"{bounds.first} to {bounds.last}, in rising order, by steps of at least 1"
         raise InvalidCron(f"cron {line!r}: {bounds.name} {item!r}: expected {expected}")
     return set(range(first, last + 1, step)), every and step == 1
 
 
-def _number(text: str, bounds: CronFieldBounds, line: str) -> int:
+def _parse_number_or_name(text: str, bounds: CronFieldBounds, line: str) -> int:
     if text.lower() in bounds.names:
         return bounds.names.index(text.lower()) + bounds.first
-    return _digits(text, bounds, line)
+    return _parse_digits(text, bounds, line)
 
 
-def _digits(text: str, bounds: CronFieldBounds, line: str) -> int:
+def _parse_digits(text: str, bounds: CronFieldBounds, line: str) -> int:
     if not (text.isascii() and text.isdigit()):
         raise InvalidCron(f"cron {line!r}: {bounds.name} {text!r}: expected a number")
     return int(text)
@@ -132,7 +132,7 @@ def parse_zone(name: str) -> ZoneInfo:
         raise InvalidCron(f"time zone {name!r}: expected a name of the tz database, as Europe/Berlin") from error
 
 
-def next_after(cron: CronSchedule, zone: ZoneInfo, now_s: int) -> int | None:
+def next_match_s(cron: CronSchedule, zone: ZoneInfo, now_s: int) -> int | None:
     """Returns the first second after now_s (Unix time) that matches the line; None: not within five years.
 
     The search does the same steps as robfig/cron's SpecSchedule.Next, because its results at clock changes follow from
@@ -205,7 +205,7 @@ def _local_time(at: int, zone: ZoneInfo) -> datetime:
     return datetime.fromtimestamp(at, zone).replace(tzinfo=None, fold=0)
 
 
-def _offset(at: int, zone: ZoneInfo) -> int:
+def _utc_offset_seconds(at: int, zone: ZoneInfo) -> int:
     offset = datetime.fromtimestamp(at, zone).utcoffset()
     return int(offset.total_seconds()) if offset is not None else 0
 
@@ -213,4 +213,4 @@ def _offset(at: int, zone: ZoneInfo) -> int:
 def _go_unix_time_s(local: datetime, zone: ZoneInfo) -> int:
     """Returns the Unix time of a local time that exists twice or not at all as Go's time.Date does."""
     as_utc = int(local.replace(tzinfo=UTC).timestamp())
-    return as_utc - _offset(as_utc - _offset(as_utc, zone), zone)
+    return as_utc - _utc_offset_seconds(as_utc - _utc_offset_seconds(as_utc, zone), zone)

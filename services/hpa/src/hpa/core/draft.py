@@ -29,7 +29,7 @@ class Draft:
         self.state = state = copy(origin)
         state.policies = Policies()
         state.scaled, state.refused = state.policies.scaled, state.policies.refused
-        for policy in (origin.policies.get(key) for key in self._keys):
+        for policy in (origin.policies.policy_of(key) for key in self._keys):
             if policy is not None:
                 apart = replace(policy, unseen=list(policy.unseen)) if isinstance(policy, ScaledWorkload) else policy
                 state.policies.put_policy(apart)
@@ -43,9 +43,9 @@ class Draft:
         """Copies these workloads from the draft into the origin. The origin must not have changed since the draft."""
         state = self.state
         for key in self._keys:
-            policy = state.policies.get(key)
+            policy = state.policies.policy_of(key)
             if policy is None:
-                origin.policies.remove(key)
+                origin.policies.remove_policy(key)
             else:
                 origin.policies.put_policy(policy)
         self._replace_workloads(state.inputs, origin.inputs)

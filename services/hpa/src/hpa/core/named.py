@@ -30,25 +30,25 @@ def is_input_named(policy: AttachedPolicy, event: Event | None) -> bool:
     """Returns whether a policy uses an input record. Records other than values and backlogs are always used."""
     if isinstance(event, LoadObserved):
         wanted = (event.metric, event.object, bool(event.pod))
-        return any(name == wanted for name, _ in _loads_of(policy))
+        return any(name == wanted for name, _ in _load_questions_of(policy))
     if isinstance(event, BacklogObserved):
-        return any(key == (event.group, event.topic) for key, _ in _queues_of(policy))
+        return any(key == (event.group, event.topic) for key, _ in _queue_questions_of(policy))
     return True
 
 
 def input_names_of(policy: AttachedPolicy, event: LoadObserved | BacklogObserved) -> list[str]:
     """Returns the names of the metrics or queues that a policy uses, for error texts. event: selects one of the two."""
     if isinstance(event, BacklogObserved):
-        return [f"group {group}, topic {topic or 'any'}" for (group, topic), _ in _queues_of(policy)]
+        return [f"group {group}, topic {topic or 'any'}" for (group, topic), _ in _queue_questions_of(policy)]
     return [
         f"{metric} of pods" if of_pods else f"{metric} of {described}" if described else metric
-        for (metric, described, of_pods), _ in _loads_of(policy)
+        for (metric, described, of_pods), _ in _load_questions_of(policy)
     ]
 
 
 def forget_unnamed_inputs(policy: AttachedPolicy, inputs: WorkloadInputs) -> None:
     """Removes values and backlogs that the policy does not use, for example of an earlier policy."""
-    loads, queues = {name for name, _ in _loads_of(policy)}, {key for key, _ in _queues_of(policy)}
+    loads, queues = {name for name, _ in _load_questions_of(policy)}, {key for key, _ in _queue_questions_of(policy)}
     inputs.loads = {key: load for key, load in inputs.loads.items() if load_name_of(key) in loads}
     inputs.backlogs = {key: backlog for key, backlog in inputs.backlogs.items() if key in queues}
     inputs.loads_from_ms = {name: at_ms for name, at_ms in inputs.loads_from_ms.items() if name in loads}
@@ -59,10 +59,10 @@ def forget_inputs_of_changed_queries(
     before: AttachedPolicy, after: AttachedPolicy, inputs: WorkloadInputs, at_ms: int
 ) -> None:
     """Removes the values of each name that means another query in `after` than in `before`, from at_ms on."""
-    for name in _names_with_changed_query(_loads_of(before), _loads_of(after)):
+    for name in _names_with_changed_query(_load_questions_of(before), _load_questions_of(after)):
         inputs.loads = {key: load for key, load in inputs.loads.items() if load_name_of(key) != name}
         inputs.loads_from_ms[name] = at_ms
-    for key in _names_with_changed_query(_queues_of(before), _queues_of(after)):
+    for key in _names_with_changed_query(_queue_questions_of(before), _queue_questions_of(after)):
         inputs.backlogs.pop(key, None)
         inputs.backlogs_from_ms[key] = at_ms
 
@@ -97,7 +97,7 @@ def _drained_queue(policy: AttachedPolicy) -> KafkaTrigger | None:
     return wanted.drain.queue if isinstance(wanted, ScalePolicy) and wanted.drain is not None else None
 
 
-def _loads_of(policy: AttachedPolicy) -> Iterator[tuple[LoadName, Question]]:
+def _load_questions_of(policy: AttachedPolicy) -> Iterator[tuple[LoadName, Question]]:
     wanted = policy.wanted
     for metric in policy.autoscaler.metrics if policy.autoscaler is not None else ():
         question = (metric.source, metric.selector)
@@ -116,15 +116,15 @@ def _loads_of(policy: AttachedPolicy) -> Iterator[tuple[LoadName, Question]]:
         yield (HEADROOM, "", False), ()
 
 
-def _queues_of(policy: AttachedPolicy) -> Iterator[tuple[BacklogKey, Question]]:
+def _queue_questions_of(policy: AttachedPolicy) -> Iterator[tuple[BacklogKey, Question]]:
     wanted = policy.wanted
     if isinstance(wanted, ScaledObject):
         for trigger in wanted.triggers:
             if isinstance(trigger.source, KafkaTrigger):
-                yield _queue(trigger.source)
+                yield _queue_question(trigger.source)
     elif isinstance(wanted, ScalePolicy) and wanted.drain is not None:
-        yield _queue(wanted.drain.queue)
+        yield _queue_question(wanted.drain.queue)
 
 
-def _queue(trigger: KafkaTrigger) -> tuple[BacklogKey, Question]:
+def _queue_question(trigger: KafkaTrigger) -> tuple[BacklogKey, Question]:
     return (trigger.group, trigger.topic), tuple(sorted(trigger.brokers))

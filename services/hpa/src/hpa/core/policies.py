@@ -26,15 +26,15 @@ class Policies:
         self._names: dict[WorkloadKey, PolicyName] = {}
         self._keys_by_name: dict[PolicyName, list[WorkloadKey]] = {}
 
-    def get(self, key: WorkloadKey) -> ScaledWorkload | RefusedPolicy | None:
+    def policy_of(self, key: WorkloadKey) -> ScaledWorkload | RefusedPolicy | None:
         """Returns the policy of a workload, or None."""
         return self.scaled.get(key) or self.refused.get(key)
 
     def put_policy(self, one: ScaledWorkload | RefusedPolicy) -> None:
         """Replaces the policy of a workload. Call it again when the policy of an entry is another object."""
         key = one.key
-        if self.get(key) is not one:
-            self.remove(key)
+        if self.policy_of(key) is not one:
+            self.remove_policy(key)
         if isinstance(one, ScaledWorkload):
             self.scaled[key] = one
         else:
@@ -44,14 +44,14 @@ class Policies:
         self._keys_by_name.setdefault(name, []).append(key)
         insort(self._keys, key)
 
-    def remove(self, key: WorkloadKey) -> ScaledWorkload | RefusedPolicy | None:
+    def remove_policy(self, key: WorkloadKey) -> ScaledWorkload | RefusedPolicy | None:
         """Removes and returns the policy of a workload, or returns None."""
         self._forget_name(key)
         return self.scaled.pop(key, None) or self.refused.pop(key, None)
 
     def policies_named(self, namespace: str, policy: str, kind: str = "") -> list[ScaledWorkload | RefusedPolicy]:
         """Returns the policies whose own name is `policy`. kind: empty for policies of any kind."""
-        found = [self.get(key) for key in self._keys_by_name.get((namespace, policy), ())]
+        found = [self.policy_of(key) for key in self._keys_by_name.get((namespace, policy), ())]
         return [one for one in found if one is not None and kind in ("", one.declared.kind)]
 
     def next_policy_after(self, key: WorkloadKey | None, namespace: str = "") -> ScaledWorkload | RefusedPolicy | None:
@@ -64,7 +64,7 @@ class Policies:
             begin = max(begin, bisect_left(self._keys, (namespace, "")))
         if begin == len(self._keys) or (namespace and self._keys[begin][0] != namespace):
             return None
-        return self.get(self._keys[begin])
+        return self.policy_of(self._keys[begin])
 
     def _forget_name(self, key: WorkloadKey) -> None:
         name = self._names.pop(key, None)

@@ -95,10 +95,10 @@ def _query_or_refusal(query: str, label: str, value: str) -> tuple[str, str]:
 
 def _force_label(query: str, label: str, value: str) -> str:
     words = _tokens_of_query(query)
-    before = [_checked_matchers(selector, label, value) for selector in _selectors(_parse_query(query))]
+    before = [_checked_matchers(selector, label, value) for selector in _selectors_in_expression(_parse_query(query))]
     forced = _insert_matcher(words, f'{label}="{value}"')
     added = label, _EQUAL, value
-    after = [_matchers(selector) for selector in _selectors(_parse_query(forced))]
+    after = [_matchers_of_selector(selector) for selector in _selectors_in_expression(_parse_query(forced))]
     if sorted(after) != sorted(sorted({*one, added}) for one in before):
         raise QueryRefused(f"query: {label}={value!r} cannot be made part of each selector: expected plain PromQL")
     return forced
@@ -118,13 +118,13 @@ def _tokens_of_query(query: str) -> list[tuple[str, bool]]:
     if ("#", False) in words:
         raise QueryRefused("query: a comment: expected none")
     solid = [(word, is_text) for word, is_text in words if not word.isspace()]
-    _check_parts(solid)
+    _check_operator_count(solid)
     weight = 0
     for (sign, _), (after, is_text) in pairwise(solid):
         if sign == "@" and not _AT.fullmatch(after):  # For others, the library panics with a long text.
             raise QueryRefused(f"query: @ {after[:100]}: expected a time in seconds, start() or end()")
         if sign == "~" and is_text:
-            weight += _weight(after[1:-1])
+            weight += _cost_of_regex(after[1:-1])
     if weight > PATTERNS_WEIGHT_MAX:
         raise QueryRefused(
             f"query: regular expressions of weight {weight}: expected at most {PATTERNS_WEIGHT_MAX}: fewer or shorter"
@@ -133,7 +133,7 @@ def _tokens_of_query(query: str) -> list[tuple[str, bool]]:
     return words
 
 
-def _check_parts(solid: Sequence[tuple[str, bool]]) -> None:
+def _check_operator_count(solid: Sequence[tuple[str, bool]]) -> None:
     """Raises QueryRefused for too many operators and parentheses. The signs inside braces are those of matchers."""
     depth = parts = 0
     before = ""
@@ -147,7 +147,7 @@ def _check_parts(solid: Sequence[tuple[str, bool]]) -> None:
         raise QueryRefused(f"query: {parts} operators and parentheses: expected at most {QUERY_PARTS_MAX}")
 
 
-def _weight(quoted: str) -> int:
+def _cost_of_regex(quoted: str) -> int:
     """Returns what a regular expression costs, in units of about 1 us. quoted: the part between its quotes.
 
     Raises QueryRefused for an escape of the text that could write a sign of the expression in another way.
@@ -199,7 +199,7 @@ def _parse_query(query: str) -> promql.Expr:
         raise QueryRefused(f"query: {str(error)[:200]}: expected PromQL") from None
 
 
-def _selectors(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
+def _selectors_in_expression(expression: promql.Expr) -> Iterator[promql.VectorSelector]:
     """Yields the selectors in no order.
 
     An unknown kind of expression is refused, because it could contain selectors, and a function that is not in
@@ -235,14 +235,14 @@ def _checked_matchers(selector: promql.VectorSelector, label: str, value: str) -
 
     Raises QueryRefused if the selector can match no series, because that would look like a value of 0.
     """
-    found = _matchers(selector)
+    found = _matchers_of_selector(selector)
     for name, how, wanted in found:
         if name == label and (how, wanted == value) in ((_EQUAL, False), (_NOT_EQUAL, True)):
             raise QueryRefused(f"query: {label} of {wanted[:100]!r}: expected {value!r}, or none: it is forced in")
     return found
 
 
-def _matchers(selector: promql.VectorSelector) -> list[Matcher]:
+def _matchers_of_selector(selector: promql.VectorSelector) -> list[Matcher]:
     if selector.matchers.or_matchers:
         raise QueryRefused("query: `or` inside a selector: expected plain PromQL")
     name = [("__name__", _EQUAL, selector.name)] if selector.name else []

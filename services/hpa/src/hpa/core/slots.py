@@ -37,7 +37,7 @@ class _Lane:
 
     waiting: dict[str, dict[str, deque[SlotQuestion]]] = field(default_factory=dict)
 
-    def add(self, one: SlotQuestion) -> None:
+    def add_question(self, one: SlotQuestion) -> None:
         self.waiting.setdefault(one.namespace, {}).setdefault(one.name, deque()).append(one)
 
     def take_next_question(self, asked: Counter[str], asked_by_policy: Counter[tuple[str, str]]) -> SlotQuestion:
@@ -49,7 +49,7 @@ class _Lane:
         self._move_policy_to_end(namespace, name)
         return one
 
-    def remove(self, one: SlotQuestion) -> None:
+    def remove_question(self, one: SlotQuestion) -> None:
         self.waiting[one.namespace][one.name].remove(one)
         self._drop_if_empty(one.namespace, one.name)
 
@@ -95,33 +95,33 @@ class Slots:
 
     def enqueue_question(self, one: SlotQuestion) -> None:
         """Adds a question that waits for a slot."""
-        (self._slow if one.is_slow else self._fast).add(one)
+        (self._slow if one.is_slow else self._fast).add_question(one)
 
     def release_question(self, one: SlotQuestion) -> None:
         """Removes a question that has its answer or stops waiting."""
         if one not in self._asked:
-            (self._slow if one.is_slow else self._fast).remove(one)
+            (self._slow if one.is_slow else self._fast).remove_question(one)
             return
         self._asked.discard(one)
         self._slow_asked -= one.is_slow
-        self._count(one, -1)
+        self._change_running_counts(one, -1)
 
     def start_next_question(self) -> SlotQuestion | None:
         """Gives a slot to the next question and returns it.
 
         Returns None if no question may start now. Call it again after `wait` or `leave`.
         """
-        lane = self._lane() if len(self._asked) < self._most else None
+        lane = self._next_lane() if len(self._asked) < self._most else None
         if lane is None:
             return None
         one = lane.take_next_question(self._by_namespace, self._by_policy)
         self._asked.add(one)
         self._slow_asked += one.is_slow
         self._last_was_slow = one.is_slow
-        self._count(one, 1)
+        self._change_running_counts(one, 1)
         return one
 
-    def _lane(self) -> _Lane | None:
+    def _next_lane(self) -> _Lane | None:
         slow_waits, fast_waits = bool(self._slow.waiting), bool(self._fast.waiting)
         if slow_waits and not self._slow_asked and not self._last_was_slow:
             return self._slow
@@ -129,7 +129,7 @@ class Slots:
             return self._fast
         return self._slow if slow_waits and self._slow_asked < self._slow_max else None
 
-    def _count(self, one: SlotQuestion, by: int) -> None:
+    def _change_running_counts(self, one: SlotQuestion, by: int) -> None:
         """Adds `by` to the counts of running questions. Removes counts of 0, so that old policies take no memory."""
         place = one.namespace, one.name
         self._by_namespace[one.namespace] += by

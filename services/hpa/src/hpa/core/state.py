@@ -29,7 +29,7 @@ from hpa.core.rules import HpaRules
 from hpa.core.scaled import BadPolicy, FailedDecision, IsOver, RefusedPolicy, ScaledWorkload, is_never_over
 from hpa.core.sizing.composing import NextEvaluation, SizingCase, SizingResult
 from hpa.core.sizing.sizing import decide_size, error_text, error_traceback
-from hpa.core.stored import fit_stored_state, read_stored, stored_of
+from hpa.core.stored import fit_stored_state, read_stored_state, stored_state_of
 from hpa.core.unseen import UnseenRecords
 from spillway.addresses import SCALE, SCALE_POLICIES, SCALE_STATE, WORKLOADS
 from spillway.api import RequestError
@@ -118,13 +118,13 @@ class HpaState:
                 self._forget_unneeded_inputs(key)
         elif heard.offset >= scaled.positions.get(f"{heard.topic}/{heard.partition}", 0):
             if is_input_named(scaled.policy, heard.event):  # The active instance drops others, too.
-                self._count_dropped("too many", self._unseen.keep(scaled, heard, self.scaled.values()))
+                self._count_dropped("too many", self._unseen.keep_record(scaled, heard, self.scaled.values()))
         elif heard.topic not in FORGETTING:
             self._apply_input(key, heard)
 
     def _attach_policy(self, event: ScalePolicyDeclared) -> None:
         key = (event.namespace, event.name)
-        known, newest = self.scaled.get(key), self.policies.get(key)
+        known, newest = self.scaled.get(key), self.policies.policy_of(key)
         if newest is not None and newest.declared.generation >= event.generation:
             return
         try:
@@ -140,8 +140,8 @@ class HpaState:
         if known is not None:
             known.declared, known.policy = event, policy
             self.policies.put_policy(known)
-            self._inputs(key).clusters.kept.clear()
-            forget_unnamed_inputs(policy, self._inputs(key))
+            self._ensure_inputs(key).clusters.kept.clear()
+            forget_unnamed_inputs(policy, self._ensure_inputs(key))
         else:
             self.policies.put_policy(ScaledWorkload(event, policy))
             self._restore_state(key)
@@ -154,7 +154,7 @@ class HpaState:
 
     def _detach_policy(self, key: WorkloadKey) -> None:
         """Ends decisions for a policy. Applies its undecided records of compacted topics."""
-        gone = self.policies.remove(key)
+        gone = self.policies.remove_policy(key)
         self.changed.pop(key, None)
         for heard in gone.unseen if isinstance(gone, ScaledWorkload) else ():
             self._keep_input(key, heard)
@@ -170,15 +170,15 @@ class HpaState:
         scaled, written = self.scaled.get(key), self.states.get(key)
         if scaled is None or written is None or written.generation <= scaled.generation:
             return
-        stored = read_stored(written.state)
+        stored = read_stored_state(written.state)
         scaled.generation, scaled.positions = written.generation, dict(written.positions)
         self.positions.note_written_offsets(scaled.positions)
         scaled.remembered, scaled.due, scaled.changed_ms = stored.remembered, stored.due, stored.changed_ms
         scaled.last = None
-        inputs = self._inputs(key)
+        inputs = self._ensure_inputs(key)
         stored.restore_inputs(inputs)
         forget_unnamed_inputs(scaled.policy, inputs)
-        for heard in self._unseen.release(scaled):
+        for heard in self._unseen.release_records(scaled):
             self._keep_input(key, heard)
 
     def _apply_tombstone(self, topic: str, key: WorkloadKey) -> None:
@@ -211,7 +211,7 @@ class HpaState:
         """
         self._next, self._turn_ms = next_generation, now_ms
         for scaled in self.scaled.values():
-            if scaled.has_undecided_record(self._inputs(scaled.key).applied) and not scaled.is_due_by(now_ms):
+            if scaled.has_undecided_record(self._ensure_inputs(scaled.key).applied) and not scaled.is_due_by(now_ms):
                 self._postpone_decision(
                     scaled, now_ms
                 )  # The former turn declared the policy before it read those records.
@@ -255,7 +255,7 @@ class HpaState:
         """
         self._told_ms = now_ms
         events, most = self._decide_left_records(most, is_over)
-        while most > 0 and (scaled := self._next_due()) is not None:
+        while most > 0 and (scaled := self._next_due_workload()) is not None:
             events += self._evaluate_due(scaled)
             most = 0 if is_over() else most - 1
         return events
@@ -263,7 +263,7 @@ class HpaState:
     @property
     def is_behind(self) -> bool:
         """Returns whether take_turn and fire have left something to decide."""
-        return bool(self._returned) or self._next_due() is not None
+        return bool(self._returned) or self._next_due_workload() is not None
 
     def _decide_left_records(self, most: int, is_over: IsOver) -> tuple[list[Event], int]:
         """Returns the decisions on records that the former turn left undecided, and how many more may be made."""
@@ -295,7 +295,7 @@ class HpaState:
                 break
         return events, most
 
-    def _next_due(self) -> ScaledWorkload | None:
+    def _next_due_workload(self) -> ScaledWorkload | None:
         """Returns the workload with the earliest decision due by the now_ms of the last fire; None: nothing is due."""
         while self.dues and self.dues[0][0] <= self._told_ms:
             at_ms, key = self.dues[0]
@@ -338,10 +338,10 @@ class HpaState:
             scaled.due = None
             self._forget_values(key)
         else:
-            forget_inputs_of_changed_queries(before, scaled.policy, self._inputs(key), event.declared_ms)
+            forget_inputs_of_changed_queries(before, scaled.policy, self._ensure_inputs(key), event.declared_ms)
             scaled.remembered = sizing_state_after_change(before, scaled.policy, scaled.remembered)
         scaled.remembered = replace(scaled.remembered, created_ms=scaled.remembered.created_ms or first_ms)
-        inputs = self._inputs(key)
+        inputs = self._ensure_inputs(key)
         inputs.correct_clocks(inputs.clock_ahead_ms_by_cluster(event.declared_ms, self.rules))
         if before is not None and self._needs_to_wait(scaled):
             scaled.last = None
@@ -444,7 +444,7 @@ class HpaState:
         scaled = self.scaled.get(key)
         polling_ms = scaled.policy.polling_ms if scaled is not None else 0
         try:
-            return self._inputs(key).apply_record(heard, self.rules, polling_ms, ahead_ms)
+            return self._ensure_inputs(key).apply_record(heard, self.rules, polling_ms, ahead_ms)
         except Exception as error:
             self._count_dropped("error")
             self.note_failure(key, heard.topic, error)
@@ -480,12 +480,12 @@ class HpaState:
         """Makes the decisions that were due before at_ms. Returns them, and whether these were all."""
         events = self._make_left_decisions(scaled, is_over)
         is_all = not (scaled.unseen or scaled.is_due_by(self._told_ms))
-        while is_all and (due_ms := self._due_before(scaled, at_ms, now_ms)) is not None:
+        while is_all and (due_ms := self._due_ms_before(scaled, at_ms, now_ms)) is not None:
             events += self._evaluate_workload(scaled, due_ms)
-            is_all = not is_over() or self._due_before(scaled, at_ms, now_ms) is None
+            is_all = not is_over() or self._due_ms_before(scaled, at_ms, now_ms) is None
         return events, is_all
 
-    def _due_before(self, scaled: ScaledWorkload, at_ms: int, now_ms: int) -> int | None:
+    def _due_ms_before(self, scaled: ScaledWorkload, at_ms: int, now_ms: int) -> int | None:
         due_ms = scaled.due.at_ms if scaled.due is not None else None
         return None if due_ms is None or due_ms >= at_ms or self._is_instant_missed(due_ms, now_ms) else due_ms
 
@@ -521,7 +521,7 @@ class HpaState:
 
     def _declared_facts(self, key: WorkloadKey) -> tuple[int, str, bool]:
         """Returns (size, kind, is being deleted) of a declared workload: the fields that decisions depend on."""
-        declared = self._inputs(key).declared
+        declared = self._ensure_inputs(key).declared
         return (
             (self.current_replicas(key), declared.kind, declared.deleting) if declared is not None else (-1, "", False)
         )
@@ -529,8 +529,8 @@ class HpaState:
     def _make_state_event(self, scaled: ScaledWorkload) -> ScaleStateChanged:
         scaled.positions = self.positions.offsets_to_write(self._partition_of("/".join(scaled.key)), scaled.unseen)
         scaled.generation = self._next()
-        inputs = self._inputs(scaled.key)
-        stored, data = fit_stored_state(stored_of(scaled.remembered, scaled.due, scaled.changed_ms, inputs))
+        inputs = self._ensure_inputs(scaled.key)
+        stored, data = fit_stored_state(stored_state_of(scaled.remembered, scaled.due, scaled.changed_ms, inputs))
         if stored.remembered is not scaled.remembered:
             self._count_dropped("too large")
             stored.restore_inputs(inputs)
@@ -545,7 +545,7 @@ class HpaState:
             state=data,
         )
 
-    def _inputs(self, key: WorkloadKey) -> WorkloadInputs:
+    def _ensure_inputs(self, key: WorkloadKey) -> WorkloadInputs:
         inputs = self.inputs.get(key)
         if inputs is None:
             inputs = self.inputs[key] = WorkloadInputs()

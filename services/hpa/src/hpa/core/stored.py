@@ -51,7 +51,7 @@ _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(StoredState)
 
 
-def stored_of(
+def stored_state_of(
     remembered: SizingState, due: NextEvaluation | None, changed_ms: int, inputs: WorkloadInputs
 ) -> StoredState:
     return StoredState(
@@ -66,7 +66,7 @@ def stored_of(
     )
 
 
-def stored_bytes(stored: StoredState) -> bytes:
+def stored_state_bytes(stored: StoredState) -> bytes:
     return pack_text(_ENCODER.encode(stored))
 
 
@@ -84,7 +84,7 @@ def fit_stored_state(stored: StoredState) -> tuple[StoredState, bytes]:
         conditions = tuple(one for one in stored.remembered.scaling.conditions if one.reason == STATE_TOO_LARGE)
         remembered = replace(stored.remembered, scaling=replace(NOTHING_DECIDED, conditions=conditions))
         stored = replace(stored, remembered=remembered, loads_from_ms=(), backlogs_from_ms=())
-        data = stored_bytes(stored)
+        data = stored_state_bytes(stored)
     return stored, data
 
 
@@ -105,7 +105,7 @@ def _without_reported_values(stored: StoredState) -> StoredState:
     return replace(stored, remembered=remembered, loads=(), backlogs=())
 
 
-def read_stored(data: bytes) -> StoredState:
+def read_stored_state(data: bytes) -> StoredState:
     """Returns the state of these bytes. Raises UnreadableState."""
     try:
         return _DECODER.decode(unpack_text(data)) if data else NOTHING_STORED

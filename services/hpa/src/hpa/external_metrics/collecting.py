@@ -156,7 +156,7 @@ class MetricCollection:
 
     def _replace_questions(self, key: tuple[str, str], questions: tuple[Question, ...]) -> None:
         before = self._questions.pop(key, ())
-        self._per_1000_s[key[0]] += _per_1000_s(questions) - _per_1000_s(before)
+        self._per_1000_s[key[0]] += _questions_per_1000_s(questions) - _questions_per_1000_s(before)
         if not self._per_1000_s[key[0]]:
             del self._per_1000_s[key[0]]
         if questions:
@@ -182,9 +182,9 @@ class MetricCollection:
         pace = _Pace()
         while True:
             started_at = loop.time()
-            with tracing.begin_or_continue_trace(f"observe {_kind(question)}", tracing.INTERNAL):
+            with tracing.begin_or_continue_trace(f"observe {_connection_kind(question)}", tracing.INTERNAL):
                 event = await self._answer_question(question, pace)
-                metrics.INPUTS_READ.labels(_kind(question), "unknown" if event.trouble else "known").inc()
+                metrics.INPUTS_READ.labels(_connection_kind(question), "unknown" if event.trouble else "known").inc()
                 try:
                     await self._publish_answer(event)
                 except BusUnavailable as error:
@@ -320,11 +320,11 @@ async def find_unreadable_metrics(connections: NamedConnections, policy: ScalePo
     return tuple(found)
 
 
-def _per_1000_s(questions: tuple[Question, ...]) -> int:
+def _questions_per_1000_s(questions: tuple[Question, ...]) -> int:
     return sum(1_000_000 // question.every_ms for question in questions)
 
 
-def _kind(question: Question) -> str:
+def _connection_kind(question: Question) -> str:
     return "kafka" if isinstance(question, LagQuestion) else "prometheus"
 
 

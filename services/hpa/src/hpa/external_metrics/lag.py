@@ -127,7 +127,7 @@ class KafkaLag:
     async def _read_partitions(self, client: Any, group: str, topic: str) -> tuple[PartitionBacklog, ...]:
         committed = await self._read_committed_offsets(client, group)
         topics = [topic] if topic else sorted({of for of, _ in committed})
-        leaders = await self._leaders(client, topics, asked_for=topic)
+        leaders = await self._leader_by_partition(client, topics, asked_for=topic)
         latest = await self._read_latest_offsets(client, leaders)
         waiting = {
             place: committed[place]
@@ -153,7 +153,7 @@ class KafkaLag:
                 committed[topic, partition] = offset
         return committed
 
-    async def _leaders(self, client: Any, topics: Sequence[str], asked_for: str) -> dict[Place, int]:
+    async def _leader_by_partition(self, client: Any, topics: Sequence[str], asked_for: str) -> dict[Place, int]:
         """Returns the leader of every partition. A missing topic is an error only when it was asked for by name."""
         if not topics:
             return {}
@@ -220,7 +220,7 @@ class KafkaLag:
         oldest = {place: row[1] for place, row in known.items() if row is not None and row[0] == waiting[place]}
         new = sorted(waiting.keys() - oldest.keys(), key=lambda place: (waiting[place] - latest[place], place))
         new = new[: self._settings.oldest_partitions_max]
-        asked = [partial(self._written_at, client, leaders[place], place, waiting[place]) for place in new]
+        asked = [partial(self._read_written_ms, client, leaders[place], place, waiting[place]) for place in new]
         times = await self._run_some_at_once(asked)
         oldest |= dict(zip(new, times, strict=True))
         if len(self._oldest) > self._settings.oldest_remembered_max:
@@ -230,7 +230,7 @@ class KafkaLag:
         self._oldest |= {(group, place): (waiting[place], at_ms) for place, at_ms in oldest.items()}
         return oldest
 
-    async def _written_at(self, client: Any, leader: int, place: Place, offset: int) -> int:
+    async def _read_written_ms(self, client: Any, leader: int, place: Place, offset: int) -> int:
         """Returns the time at which a record was written, in Unix milliseconds.
 
         0 if the record is deleted already, or if its batch is larger than a frame may be: a broker answers with one
@@ -278,11 +278,11 @@ class KafkaLag:
         """Returns all answers in order. The first error ends the others, which would go on after their question."""
         turns = asyncio.Semaphore(self._settings.leaders_at_once)
 
-        async def ask(one: Callable[[], Awaitable[T]]) -> T:
+        async def run_in_turn(one: Callable[[], Awaitable[T]]) -> T:
             async with turns:
                 return await one()
 
-        tasks = [asyncio.create_task(ask(one)) for one in asked]
+        tasks = [asyncio.create_task(run_in_turn(one)) for one in asked]
         try:
             return await asyncio.gather(*tasks)
         finally:
@@ -306,7 +306,7 @@ class KafkaLag:
                 try:
                     await made.bootstrap()
                 except BaseException as error:
-                    await self._close(made)
+                    await self._close_client(made)
                     await access.raise_known_reason(error, "use")
                     raise
                 self._client = made
@@ -315,9 +315,9 @@ class KafkaLag:
     async def _drop_client(self, client: Any) -> None:
         if client is not None and client is self._client:
             self._client = None
-            await self._close(client)
+            await self._close_client(client)
 
-    async def _close(self, client: Any) -> None:
+    async def _close_client(self, client: Any) -> None:
         """Closes the client.
 
         Errors are ignored: its background task may have failed, and a silent broker does not answer.

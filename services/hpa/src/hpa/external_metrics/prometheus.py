@@ -81,7 +81,7 @@ class Prometheus:
     async def _send_query(self, query: str) -> tuple[int, bytes]:
         connection = self._connection
         token = connection.bearer_token_file
-        headers = {"Authorization": f"Bearer {(await asyncio.to_thread(_text_of, token))}"} if token else {}
+        headers = {"Authorization": f"Bearer {(await asyncio.to_thread(_read_text_file, token))}"} if token else {}
         url = f"{connection.address.rstrip('/')}/api/v1/query"
         session = await self._open_session()
         # A redirect would lead to an address that no operator named.
@@ -98,7 +98,7 @@ class Prometheus:
     async def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             ca_file = self._connection.ca_file
-            context = await asyncio.to_thread(_trusting, ca_file) if ca_file else True
+            context = await asyncio.to_thread(_tls_context_for_ca_file, ca_file) if ca_file else True
             if self._session is None:  # Another query may have opened it meanwhile.
                 timeout = aiohttp.ClientTimeout(total=self._settings.answer_seconds)
                 self._session = open_session(self._settings.connections_max, timeout, tls=context)
@@ -139,7 +139,7 @@ def _parse_sample_milli(sample: Any) -> int:
     return int(number * 1000)
 
 
-def _trusting(ca_file: str) -> ssl.SSLContext:
+def _tls_context_for_ca_file(ca_file: str) -> ssl.SSLContext:
     """Returns a context that trusts the certificates in a file. Raises OSError with the file's name."""
     try:
         return ssl.create_default_context(cafile=ca_file)
@@ -147,5 +147,5 @@ def _trusting(ca_file: str) -> ssl.SSLContext:
         raise OSError(f"CA file {ca_file!r}: {error.strerror or error}") from error
 
 
-def _text_of(path: str) -> str:
+def _read_text_file(path: str) -> str:
     return Path(path).read_text().strip()

@@ -10,7 +10,7 @@ from planner.api.asked import AnswerCall, Decide
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import asking
-from planner.core.requests.queueing import place_of
+from planner.core.requests.queueing import queue_place_of
 from spillway import metrics
 from spillway.api import ApplyRequest
 from spillway.bus import Record
@@ -77,7 +77,7 @@ class Admissions:
         if not self._state().admitted.held:
             return
         digests = {asking.template_digest(request): request for request in requests}
-        new = {digest: request for digest, request in digests.items() if digest and not self._is_known(digest)}
+        new = {digest: request for digest, request in digests.items() if digest and not self._is_template_known(digest)}
         if not new:
             return
         inquiring = asyncio.create_task(self._await_new_templates(new))
@@ -102,7 +102,7 @@ class Admissions:
         metrics.SHAPES_AWAITED.labels("answered").inc(len(mine) - unanswered)
         metrics.SHAPES_AWAITED.labels("unanswered").inc(unanswered)
 
-    def _is_known(self, digest: str) -> bool:
+    def _is_template_known(self, digest: str) -> bool:
         return digest not in self._open and self._state().admitted.is_known(digest)
 
     async def _ask_and_await_clusters(
@@ -114,7 +114,7 @@ class Admissions:
         """
         if not requests:
             return
-        place = max((place_of(self._state(), one) for one in requests.values()), key=lambda place: place.priority)
+        place = max((queue_place_of(self._state(), one) for one in requests.values()), key=lambda place: place.priority)
         try:
             await self._ask("shapes", self._asking_decision(requests, mine), place)
             waiting = [digest for digest, inquiry in mine.items() if inquiry.missing]
@@ -131,7 +131,7 @@ class Admissions:
                 inquiry.settled.set()
 
     def _asking_decision(self, requests: Mapping[str, ApplyRequest], mine: dict[str, AdmissionInquiry]) -> Decide[None]:
-        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
+        def decide_questions(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
             found = tuple(asking.shape_questions(state, requests.values(), moment))
             for digest in requests:
                 state.admitted.note_declared(digest)
@@ -141,17 +141,19 @@ class Admissions:
                 mine[digest].expect_answers(asked.awaited)
             return tuple(asked.event for asked in found), None
 
-        return decide
+        return decide_questions
 
     def _replanning_decision(self, requests: Mapping[str, ApplyRequest], digests: Iterable[str]) -> Decide[None]:
         """Returns a decision that plans again after answers that changed where these templates' replicas go."""
 
-        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
-            for digest, clusters in asking.unheard_by_template(state, [requests[digest] for digest in digests], moment):
+        def decide_replanning(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
+            for digest, clusters in asking.unheard_clusters_by_template(
+                state, [requests[digest] for digest in digests], moment
+            ):
                 self._open[digest].expect_answers(clusters)
             return (), None
 
-        return decide
+        return decide_replanning
 
     def _note_unanswered(self, inquiries: Iterable[AdmissionInquiry]) -> None:
         missing = {cluster for inquiry in inquiries for cluster in inquiry.missing}

@@ -39,42 +39,42 @@ class Adoptions:
         await self._await_answer_feed()
         with self._questions.open_call_inquiries() as asking:
 
-            def ask(
+            def ask_adoption_question(
                 state: PlannerState, moment: Moment
             ) -> tuple[tuple[Event, ...], AdoptionInquiry | api.PlacementReply]:
                 asked = adopting.adoption_question(state, request, moment)
                 return ((asked,), asking.open_inquiry(asked)) if isinstance(asked, AdoptionAsked) else ((), asked)
 
-            inquiry = await self._ask("adopt", ask)
+            inquiry = await self._ask("adopt", ask_adoption_question)
             if isinstance(inquiry, api.PlacementReply):
                 return inquiry
             await self._await_answers(inquiry)
             found = inquiry.answers_by_cluster()
 
-        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], api.PlacementReply]:
+        def decide_adopt(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], api.PlacementReply]:
             decided = adopting.decide_adoption(state, request, found, moment)
             return decided.events, decided.reply
 
-        return await self._ask("adopt", decide)
+        return await self._ask("adopt", decide_adopt)
 
     async def recover_fleet(self, request: api.RecoverFleetRequest) -> api.RecoverFleetReply:
         await self._await_answer_feed()
         with self._questions.open_call_inquiries() as asking:
 
-            def ask(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], AdoptionInquiry]:
+            def ask_recovery_question(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], AdoptionInquiry]:
                 asked = recovering.recovery_question(state, request, self._fleet(), moment)
                 return (asked,), asking.open_inquiry(asked)
 
-            inquiry = await self._ask("recover_fleet", ask)
+            inquiry = await self._ask("recover_fleet", ask_recovery_question)
             await self._await_answers(inquiry)
 
-        def decide(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], api.RecoverFleetReply]:
+        def decide_recover(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], api.RecoverFleetReply]:
             found = recovering.decide_recovery(
                 state, request, inquiry.found.values(), inquiry.ends, moment, self._events_max
             )
             return found.events, found.reply
 
-        return await self._ask("recover_fleet", decide)
+        return await self._ask("recover_fleet", decide_recover)
 
     async def _await_answer_feed(self) -> None:
         """Waits until the answers are followed: an answer before that would be missed.

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.workload import is_gone
+from planner.core.knowledge.workload import is_workload_gone
 from planner.core.requests.answers import workload_reply
 from planner.log.intake import WATCHED, changed_keys
 from spillway.api import RequestError, WatchReply, WatchRequest, invalid_argument_error
@@ -99,7 +99,7 @@ def _watch_replies(
         if request.namespace not in ("", namespace) or request.name not in ("", name):
             continue
         workload = state.workloads.get((namespace, name))
-        gone = workload is None or is_gone(workload)
+        gone = workload is None or is_workload_gone(workload)
         if gone and everything:
             continue
         reply = None if workload is None or gone else workload_reply(state, workload)

@@ -90,9 +90,9 @@ class Projection:
             tasks.create_task(self._write_changes_in_loop(is_active, pause_seconds))
             tasks.create_task(self._append_queued_decisions())
 
-    async def history(self, namespace: str, name: str, limit: int) -> tuple[DecisionRecorded, ...]:
+    async def decision_history(self, namespace: str, name: str, limit: int) -> tuple[DecisionRecorded, ...]:
         """Returns the last decisions on a workload, newest first. Raises StoreUnavailable."""
-        blobs = await self._store.history(f"decisions/{namespace}/{name}", limit)
+        blobs = await self._store.read_history(f"decisions/{namespace}/{name}", limit)
         kind = TYPE_PREFIX + DecisionRecorded.__name__
         found = (decode_event(DECISIONS.name, kind, blob) for blob in blobs)
         return tuple(event for event in found if isinstance(event, DecisionRecorded))
@@ -104,7 +104,7 @@ class Projection:
                 self._complete = False
                 continue
             try:
-                if not self._complete or not await self._store.marker():
+                if not self._complete or not await self._store.read_marker():
                     await self._write_everything()
                 await self._write_changed_values()
             except (StoreUnavailable, BusUnavailable) as error:
@@ -157,31 +157,31 @@ class Projection:
                 if not self._complete:  # The decisions will be read from the log.
                     continue
                 try:
-                    await self._append_new(decided)
+                    await self._append_decisions(decided)
                 except StoreUnavailable as error:
                     self._complete = False
                     log.warning("decisions are missing in the store's index", error=str(error))
 
-    async def _append_new(self, decided: Sequence[DecisionRecorded]) -> None:
+    async def _append_decisions(self, decided: Sequence[DecisionRecorded]) -> None:
         """Appends the decisions that were not read from the log already."""
         read = self._read
-        new = [event for event in decided if event.generation > read.get(_history_of(event), NO_GENERATION)]
-        await self._append_entries([(_history_of(event), encode_event(event)) for event in new])
+        new = [event for event in decided if event.generation > read.get(_history_key(event), NO_GENERATION)]
+        await self._append_entries([(_history_key(event), encode_event(event)) for event in new])
         await self._expire_histories({(event.namespace, event.name) for event in new})
 
     async def _append_until(self, ends: Offsets, batches: AsyncIterator[RecordBatch]) -> None:
         async for batch in batches:
-            await self._append_read(batch.records)
+            await self._append_read_decisions(batch.records)
             if has_reached_ends(batch.positions, ends):
                 return
 
-    async def _append_read(self, records: tuple[Record, ...]) -> None:
+    async def _append_read_decisions(self, records: tuple[Record, ...]) -> None:
         """Appends decisions in the log's order. A history is emptied before its first decision."""
         events = [(record.event, record.value) for record in records if isinstance(record.event, DecisionRecorded)]
-        entries = [(_history_of(event), value) for event, value in events]
+        entries = [(_history_key(event), value) for event, value in events]
         await self._replace_histories([entry for entry in entries if entry[0] not in self._read])
         await self._append_entries([entry for entry in entries if entry[0] in self._read])
-        self._read |= {_history_of(event): event.generation for event, _ in events}
+        self._read |= {_history_key(event): event.generation for event, _ in events}
         await self._expire_histories({(event.namespace, event.name) for event, _ in events})
 
     async def _append_entries(self, entries: Sequence[tuple[str, bytes]]) -> None:
@@ -204,5 +204,5 @@ class Projection:
             await self._store.append_histories(own, self._bounds.kept_max)
 
 
-def _history_of(event: DecisionRecorded) -> str:
+def _history_key(event: DecisionRecorded) -> str:
     return f"decisions/{event.namespace}/{event.name}"

@@ -66,7 +66,7 @@ class Finder:
         while True:
             asked, trace = await self._questions.get()
             with tracing.processing_span(ADOPTIONS.name, "propagator", {"k8s.cluster.name": self._cluster}, trace):
-                await self._publish(await self._answers_despite_errors(asked))
+                await self._publish_answers(await self._answers_despite_errors(asked))
 
     async def _answers_despite_errors(self, asked: AdoptionAsked) -> list[WorkloadFound]:
         """Answers as `_answers_to_question` does.
@@ -145,7 +145,7 @@ class Finder:
         lists = [(kind, await self._api.list(of, namespace, selector)) for kind, of in DEPENDENCIES.items()]
         return [(kind, one) for kind, found in lists for one in found]
 
-    async def _publish(self, found: Iterable[WorkloadFound]) -> None:
+    async def _publish_answers(self, found: Iterable[WorkloadFound]) -> None:
         """Publishes the answers in batches and in order.
 
         For a former fleet, the last answer has no name but the total number of objects.

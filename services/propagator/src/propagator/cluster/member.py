@@ -257,9 +257,9 @@ class MemberCluster:
         return await self._get_object(KIND_BY_NAME[reference.kind], namespace, reference.name) is not None
 
     async def _has_namespace(self, name: str) -> bool:
-        if not self.namespaces.has(name) and await self._get_object(NAMESPACES, "", name) is not None:
-            self.namespaces.note_existing(name)
-        return self.namespaces.has(name)
+        if not self.namespaces.has_namespace(name) and await self._get_object(NAMESPACES, "", name) is not None:
+            self.namespaces.note_namespace_existing(name)
+        return self.namespaces.has_namespace(name)
 
     async def _ensure_namespace(self, name: str) -> None:
         """Creates a namespace that enforces Pod Security.
@@ -277,7 +277,7 @@ class MemberCluster:
             await self._create_object(NAMESPACES, manifest)
         except AlreadyExists:
             return  # Somebody created it first, which is just as good.
-        self.namespaces.note_existing(name)
+        self.namespaces.note_namespace_existing(name)
         log.info("namespace created", cluster=self._api.name, namespace=name)
 
     async def _get_object(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
@@ -294,7 +294,7 @@ class MemberCluster:
         try:
             return await self._run_counted_call("create" if resource_version == ABSENT else "apply", call)
         except NotFound as error:
-            if not self.namespaces.has(namespace):
+            if not self.namespaces.has_namespace(namespace):
                 raise
             self.namespaces.forget_namespace(namespace)
             raise Conflict(error.reason, f"perhaps gone since it was seen: {error.message}") from error

@@ -147,10 +147,10 @@ class AttemptMemories:
     def __iter__(self) -> Iterator[PartTarget]:
         return iter(tuple(self._memories))
 
-    def get(self, target: PartTarget) -> AttemptMemory | None:
+    def memory_of_target(self, target: PartTarget) -> AttemptMemory | None:
         return self._memories.get(target)
 
-    def ensure(self, target: PartTarget) -> None:
+    def ensure_memory(self, target: PartTarget) -> None:
         """Begins a memory of the target, from the last status in the log, unless there is one."""
         if target not in self._memories:
             said = self._logged(target)
@@ -158,7 +158,7 @@ class AttemptMemories:
             self._memories[target] = AttemptMemory(history_from_status(said, self._clock(), self._rules), kind=kind)
             self._target_by_owner[_dependency_owner_of(target)] = target
 
-    def forget(self, target: PartTarget) -> None:
+    def forget_memory(self, target: PartTarget) -> None:
         memory = self._memories.pop(target, None)
         if memory is not None:
             memory.close()

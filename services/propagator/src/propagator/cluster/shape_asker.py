@@ -79,7 +79,7 @@ class ShapeAsker:
             for _ in range(self._settings.shapes_at_once):
                 group.create_task(self._answer_questions())
             group.create_task(self._sweep_templates())
-            group.create_task(self._publish())
+            group.create_task(self._publish_answers())
 
     def update_target_template(self, target: PartTarget) -> None:
         """Updates the question about the target: its placement may have another template now."""
@@ -126,7 +126,7 @@ class ShapeAsker:
             await self._queue_overruled_answers()
             template = self._questions.take_due_template(self._clock())
             if template is None:
-                due = self._questions.next_due() - self._clock()
+                due = self._questions.next_due_at() - self._clock()
                 await is_set_within(self._woken, SWEEP_SECONDS if due == ASKED else max(SHORTEST_SECONDS, due))
                 continue
             self._woken.set()  # Another question may be due; this wakes the next worker.
@@ -156,7 +156,7 @@ class ShapeAsker:
     async def _dry_run_pod(self, template: NamedTemplate) -> Found:
         if self._attempts.is_failing:
             return SHAPE_UNASKED, "the cluster is not reached", None
-        if self._namespaces.lacks(template.namespace):
+        if self._namespaces.lacks_namespace(template.namespace):
             return SHAPE_UNASKED, missing_namespace_text(template.namespace), None
         pod = pod_for_dry_run(template.pod, template.namespace, template.name, template.digest)
         try:
@@ -165,7 +165,7 @@ class ShapeAsker:
         except Refused as refused:
             metrics.OPERATIONS.labels("dry-run", "refused").inc()
             if refused.message == missing_namespace_text(template.namespace):
-                self._namespaces.note_missing(template.namespace)
+                self._namespaces.note_namespace_missing(template.namespace)
             state = outcome_of_refusal(refused.status, refused.message)
             return state, refusal_without_pod_name(refused.message, template.name), None
         except ClusterUnreachable as error:
@@ -185,7 +185,7 @@ class ShapeAsker:
             return ()
         if self._attempts.is_failing:
             return None
-        if self._namespaces.lacks(template.namespace):
+        if self._namespaces.lacks_namespace(template.namespace):
             named = sorted(references)[: self._settings.references_max]
             looked = {one: one.kind in IN_NO_NAMESPACE for one in named}
         else:
@@ -228,7 +228,7 @@ class ShapeAsker:
             if said is not None and said.epoch == self._epoch:
                 await self._to_say.put((said, ()))
 
-    async def _publish(self) -> None:
+    async def _publish_answers(self) -> None:
         """Publishes the answers in order, in batches.
 
         Answers that come while a batch is written go into the next one. While more questions are due, a batch is held
@@ -236,7 +236,7 @@ class ShapeAsker:
         """
         while True:
             group = [await self._to_say.get()]
-            if self._questions.next_due() <= self._clock():
+            if self._questions.next_due_at() <= self._clock():
                 await asyncio.sleep(self._settings.shape_gather_seconds)
             while len(group) < self._settings.status_batch and not self._to_say.empty():
                 group.append(self._to_say.get_nowait())

@@ -13,7 +13,7 @@ from propagator.core.manifests import (
     earlier_manifest,
     has_earlier_template,
     template_digests_of,
-    template_of,
+    template_of_part,
     template_with_digest,
 )
 from spillway.addresses import (
@@ -122,7 +122,7 @@ class DesiredState:
         """Returns whether the log has no placement at all."""
         return not self._placements
 
-    def targets(self, cluster: str) -> frozenset[PartTarget]:
+    def targets_in_cluster(self, cluster: str) -> frozenset[PartTarget]:
         """Returns every workload that this cluster has or may still have."""
         return frozenset(self._targets_by_cluster.get(cluster, ()))
 
@@ -169,7 +169,7 @@ class DesiredState:
         if has_earlier_template(declaration, part) and earlier_manifest(declaration, part) is None:
             return None
         try:
-            return template_of(declaration, part)
+            return template_of_part(declaration, part)
         except BadManifest:
             return None
 

@@ -33,7 +33,7 @@ def adoption_answer(
     dependencies: tuple[bytes, ...] = (),
     objects: int = 0,
 ) -> WorkloadFound:
-    live = workload_from_manifest(found, kind_of(found)) if found is not None else None
+    live = workload_from_manifest(found, kind_of_object(found)) if found is not None else None
     return WorkloadFound(
         asked=asked.generation,
         namespace=target.namespace,
@@ -82,11 +82,11 @@ def adoption_answer_for_object(
 
 
 def _manifest_to_declare(found: Manifest) -> bytes:
-    kind = KINDS[kind_of(found)]
-    return _canonical_json(manifest_of_live_object(found, kind_of(found), kind.api_version))
+    kind = KINDS[kind_of_object(found)]
+    return _canonical_json(manifest_of_live_object(found, kind_of_object(found), kind.api_version))
 
 
-def kind_of(found: Manifest) -> str:
+def kind_of_object(found: Manifest) -> str:
     return str(found.get("kind", DEPLOYMENT))
 
 
@@ -100,10 +100,11 @@ def _reason_to_refuse(
     asked: AdoptionAsked, target: PartTarget, fleet: str, found: Manifest, autoscalers: Iterable[Manifest], placed: bool
 ) -> str:
     metadata = found["metadata"]
-    marks = workload_from_manifest(found, kind_of(found)).marks
+    marks = workload_from_manifest(found, kind_of_object(found)).marks
     owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
     scaler = next(
-        (one["metadata"]["name"] for one in autoscalers if has_scale_target(one, target.name, kind_of(found))), ""
+        (one["metadata"]["name"] for one in autoscalers if has_scale_target(one, target.name, kind_of_object(found))),
+        "",
     )
     foreign = marks.fleet not in ("", fleet, asked.fleet_before)
     if marks.deleting:

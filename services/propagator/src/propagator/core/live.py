@@ -179,9 +179,12 @@ def workload_from_manifest(manifest: Mapping[str, Any], kind: str) -> LiveWorklo
     replicas = 1 if given is None else int(given)
     marks, version = (
         _marks_from_manifest(manifest),
-        parse_version_annotation(_annotation(manifest, ANNOTATION_PLACEMENT)),
+        parse_version_annotation(_read_annotation(manifest, ANNOTATION_PLACEMENT)),
     )
-    written, generation = _annotation(manifest, ANNOTATION_MANIFEST), int(manifest["metadata"].get("generation", 0))
+    written, generation = (
+        _read_annotation(manifest, ANNOTATION_MANIFEST),
+        int(manifest["metadata"].get("generation", 0)),
+    )
     if kind == JOB:
         end = job_end_condition((one["type"], one["status"]) for one in status.get("conditions") or ())
         active, ready, succeeded = (int(status.get(field, 0)) for field in ("active", "ready", "succeeded"))
@@ -252,7 +255,7 @@ def dependency_from_struct(found: AnyObject) -> LiveDependency:
 
 def dependency_from_manifest(manifest: Mapping[str, Any]) -> LiveDependency:
     marks = _marks_from_manifest(manifest)
-    declaration = _parse_declaration_annotation(_annotation(manifest, ANNOTATION_DECLARATION))
+    declaration = _parse_declaration_annotation(_read_annotation(manifest, ANNOTATION_DECLARATION))
     return LiveDependency(marks, declaration, None if marks.fleet else manifest)
 
 
@@ -269,7 +272,7 @@ def _marks_from_manifest(manifest: Mapping[str, Any]) -> ObjectMarks:
     )
 
 
-def _annotation(manifest: Mapping[str, Any], name: str) -> str:
+def _read_annotation(manifest: Mapping[str, Any], name: str) -> str:
     return str((manifest["metadata"].get("annotations") or {}).get(name, ""))
 
 

@@ -125,7 +125,7 @@ def replicas_patch(part: Part, kind: str) -> Manifest:
     return {"spec": {KINDS[kind].replicas: part.replicas}}
 
 
-def template_of(declaration: WorkloadDeclared, part: Part) -> NamedTemplate:
+def template_of_part(declaration: WorkloadDeclared, part: Part) -> NamedTemplate:
     """Returns the pod template of a part. Raises BadManifest."""
     manifest = _parse_manifest(_declared_manifest(declaration, part), declaration.kind, declaration.name)
     return _template_in_manifest(manifest, declaration.namespace, declaration.name)
@@ -190,7 +190,7 @@ def generation_and_digest_of(dependency: DependencyDeclared) -> tuple[int, str]:
 
     The generation gives the order. The digest tells two texts of one generation apart.
     """
-    return dependency.workload_generation, _digest(dependency.manifest)
+    return dependency.workload_generation, _digest_of_bytes(dependency.manifest)
 
 
 def needed_references(declaration: WorkloadDeclared, part: Part) -> frozenset[DependencyReference]:
@@ -294,7 +294,7 @@ def _parse_manifest(data: bytes, kind: str, name: str) -> Manifest:
 
 
 @lru_cache(maxsize=4096)
-def _digest(data: bytes) -> str:
+def _digest_of_bytes(data: bytes) -> str:
     return sha256(data).hexdigest()[:HASH_LENGTH]
 
 
@@ -303,4 +303,4 @@ def _digest_but_for_replicas(data: bytes, kind: str, namespace: str, name: str) 
     manifest = _cleaned_manifest(data, kind, namespace, name)
     spec, replicas = _mapping_or_empty(manifest.get("spec")), KINDS[kind].replicas
     manifest["spec"] = {field: value for field, value in spec.items() if field != replicas}
-    return _digest(json.dumps(manifest, sort_keys=True).encode())
+    return _digest_of_bytes(json.dumps(manifest, sort_keys=True).encode())

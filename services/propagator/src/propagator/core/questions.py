@@ -96,19 +96,19 @@ class ShapeQuestions:
         if template is not None:
             self._digests[target] = template.digest
             question = self._questions.get(template.digest) or self._add_question(
-                template, self._first_due(template, now)
+                template, self._first_due_at(template, now)
             )
             question.targets.add(target)
 
     def take_due_template(self, now: float) -> NamedTemplate | None:
         """Returns the template that has been due longest, or None. It is not returned again before it is answered."""
-        if self.next_due() > now:
+        if self.next_due_at() > now:
             return None
         question = self._questions[heappop(self._due)[2]]
         question.due_at = ASKED
         return question.template
 
-    def next_due(self) -> float:
+    def next_due_at(self) -> float:
         """Returns the time at which the next question is due; ASKED when none is."""
         while self._due and self._is_stale(self._due[0]):
             heappop(self._due)
@@ -147,7 +147,7 @@ class ShapeQuestions:
         if len(self._admitted_at) > self._rules.waiting_max:
             del self._admitted_at[next(iter(self._admitted_at))]
 
-    def _first_due(self, template: NamedTemplate, now: float) -> float:
+    def _first_due_at(self, template: NamedTemplate, now: float) -> float:
         admitted_at = self._admitted_at.pop(template.digest, None)
         return now if admitted_at is None else max(now, admitted_at + self._rules.age_max)
 

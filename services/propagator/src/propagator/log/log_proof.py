@@ -21,8 +21,8 @@ class LogProof:
 
     def is_log_read_up_to(self, at: float) -> bool:
         """Returns whether the proof holds and every record that was in the log at this moment has been read."""
-        return self.holds() and self._proven_at >= at
+        return self.is_valid() and self._proven_at >= at
 
-    def holds(self) -> bool:
+    def is_valid(self) -> bool:
         """Returns whether the last proof is recent enough."""
         return asyncio.get_running_loop().time() - self._proven_at <= self._seconds

@@ -59,7 +59,7 @@ class Orphans:
 
     def report_certain_orphans(self) -> None:
         """Reports the orphans that have become certain, because the whole log was proven read."""
-        for target in [one for one in self._unsure if self.has(one)]:
+        for target in [one for one in self._unsure if self.is_orphan(one)]:
             del self._unsure[target]
             log.warning(
                 "an orphan: an object has our label, but no placement lists it; it is left as it is",
@@ -77,7 +77,7 @@ class Orphans:
         for target in self._mirror.targets_with_objects() | self._desired.logged_orphans(self._cluster):
             self._changed(target)
 
-    def has(self, target: PartTarget) -> bool:
+    def is_orphan(self, target: PartTarget) -> bool:
         """Returns whether the target certainly is an orphan."""
         noticed_at = self._noticed.get(target)
         return noticed_at is not None and self._proof.is_log_read_up_to(noticed_at)

@@ -72,7 +72,7 @@ class Reporter:
         self._overruled[target] = max(offset, self._overruled.get(target, offset))
         self.queue_status(target)
 
-    def forget(self, target: PartTarget) -> None:
+    def forget_target(self, target: PartTarget) -> None:
         self._said.pop(target, None)
         self._places.pop(target, None)
         self._overruled.pop(target, None)
@@ -88,7 +88,7 @@ class Reporter:
     async def flush(self) -> None:
         """Publishes the statuses that have changed since they were last published."""
         while self._changed:
-            await self._publish(self._take_new_statuses())
+            await self._publish_statuses(self._take_new_statuses())
 
     def _take_new_statuses(self) -> list[tuple[PartTarget, Said]]:
         """Returns the next batch of new statuses and removes its targets from `_changed`."""
@@ -119,7 +119,7 @@ class Reporter:
         told = enumerate(news) if tracing.is_on() else ()
         return {index: self._traces.find_origin(target) for index, (target, _) in told}
 
-    async def _publish(self, news: list[tuple[PartTarget, Said]]) -> None:
+    async def _publish_statuses(self, news: list[tuple[PartTarget, Said]]) -> None:
         if not news:
             return
         try:

@@ -29,7 +29,7 @@ from spillway.kubernetes.objects import (
     VOLUMES,
     Kind,
 )
-from spillway.lending_marks import node_state
+from spillway.lending_marks import loan_state_from_taints
 from spillway.model import NODE_OWNED, LabelSet, NamespaceFacts, NodeRow, PodTable, WorkloadFacts
 
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
@@ -102,12 +102,12 @@ class ClusterState:
         Not for nodes. uids: all objects of the list.
         """
         if kind is PODS:
-            self.pods.retain(uids)
-            self.details.retain(uids)
+            self.pods.retain_pods(uids)
+            self.details.retain_pods(uids)
         elif kind is REPLICASETS:
             self.workloads.retain_replicasets(uids)
         elif kind is NAMESPACES:
-            self.namespaces.retain(uids)
+            self.namespaces.retain_namespaces(uids)
         elif kind is RESOURCE_QUOTAS:
             self.namespaces.retain_quotas(uids)
         elif kind is VOLUME_CLAIMS:
@@ -116,18 +116,18 @@ class ClusterState:
             self.namespaces.volumes.retain_volumes(uids)
         else:
             assert kind in WORKLOAD_KINDS, kind
-            self.workloads.retain(kind, uids)
+            self.workloads.retain_workloads(kind, uids)
 
     def upsert_object(self, kind: Kind, item: Any) -> None:
         if kind is PODS:
-            self.pods.upsert(item)
-            self.details.upsert(item)
+            self.pods.upsert_pod(item)
+            self.details.upsert_pod(item)
         elif kind is NODES:
-            self.nodes.upsert(item)
+            self.nodes.upsert_node(item)
         elif kind is REPLICASETS:
             self.workloads.upsert_replicaset(item)
         elif kind is NAMESPACES:
-            self.namespaces.upsert(item)
+            self.namespaces.upsert_namespace(item)
         elif kind is RESOURCE_QUOTAS:
             self.namespaces.upsert_quota(item)
         elif kind is VOLUME_CLAIMS:
@@ -136,18 +136,18 @@ class ClusterState:
             self.namespaces.volumes.upsert_volume(item)
         else:
             assert kind in WORKLOAD_KINDS, kind
-            self.workloads.upsert(kind, item)
+            self.workloads.upsert_workload(kind, item)
 
     def remove_object(self, kind: Kind, item: Any) -> None:
         if kind is PODS:
-            self.pods.remove(item.metadata.uid)
-            self.details.remove(item.metadata.uid)
+            self.pods.remove_pod(item.metadata.uid)
+            self.details.remove_pod(item.metadata.uid)
         elif kind is NODES:
-            self.nodes.remove(item.metadata.name)
+            self.nodes.remove_node(item.metadata.name)
         elif kind is REPLICASETS:
             self.workloads.remove_replicaset(item.metadata.uid)
         elif kind is NAMESPACES:
-            self.namespaces.remove(item.metadata.uid)
+            self.namespaces.remove_namespace(item.metadata.uid)
         elif kind is RESOURCE_QUOTAS:
             self.namespaces.remove_quota(item.metadata.uid)
         elif kind is VOLUME_CLAIMS:
@@ -156,7 +156,7 @@ class ClusterState:
             self.namespaces.volumes.remove_volume(item.metadata.uid)
         else:
             assert kind in WORKLOAD_KINDS, kind
-            self.workloads.remove(kind, item.metadata.uid)
+            self.workloads.remove_workload(kind, item.metadata.uid)
 
     # ── What is said of it ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -166,11 +166,11 @@ class ClusterState:
         names = self.nodes.dirty | self.pods.dirty_nodes
         owned = (self.workloads.workload_of(owner) for owner in self.pods.dirty_owners)
         keys = self.workloads.dirty | {key for key in owned if key is not None}
-        self._groups.refresh(self.workloads.dirty)
+        self._groups.refresh_groups(self.workloads.dirty)
         for dirty in (self.nodes.dirty, self.pods.dirty_nodes, self.pods.dirty_owners, self.workloads.dirty):
             dirty.clear()
-        facts = {key: self.workloads.facts(key, self.pods.counted) for key in sorted(keys)}
-        namespaces = {name: self.namespaces.facts(name) for name in sorted(self.namespaces.dirty)}
+        facts = {key: self.workloads.workload_facts(key, self.pods.counted) for key in sorted(keys)}
+        namespaces = {name: self.namespaces.namespace_facts(name) for name in sorted(self.namespaces.dirty)}
         self.namespaces.dirty.clear()
         return StateChanges(
             rows=tuple(self.node_row(name) for name in sorted(names) if name in self.nodes.nodes),
@@ -186,8 +186,10 @@ class ClusterState:
     def whole_state(self) -> StateChanges:
         """Returns everything, as changes from an empty state."""
         self.pods.update_namespaces_over_bound()
-        facts = (self.workloads.facts(key, self.pods.counted) for key in sorted(self.workloads.keys()))
-        namespaces = (self.namespaces.facts(name) for name in sorted(self.namespaces.names()))
+        facts = (
+            self.workloads.workload_facts(key, self.pods.counted) for key in sorted(self.workloads.workload_keys())
+        )
+        namespaces = (self.namespaces.namespace_facts(name) for name in sorted(self.namespaces.namespace_names()))
         return StateChanges(
             rows=tuple(self.node_row(name) for name in sorted(self.nodes.nodes)),
             removed=(),
@@ -211,7 +213,7 @@ class ClusterState:
         told = load.tables_for_row(dict(node.labels))
         tables = _tables_without_terms(told, self.pods.repelling.over)
         closed = found.unreadable > 0 or found.is_too_long or tables is not told
-        state = node_state(node.taints)
+        state = loan_state_from_taints(node.taints)
         requested = load.requests_by_resource({*ALWAYS_SAID, *dict(node.allocatable)}, of_owner=state != NODE_OWNED)
         return NodeRow(
             name=name,
@@ -227,14 +229,14 @@ class ClusterState:
 
     def take_waiting_groups(self) -> dict[str, WaitingGroup] | None:
         """Returns the groups of waiting pods; None when they have not changed since the last call."""
-        self._groups.refresh(self.workloads.dirty)
+        self._groups.refresh_groups(self.workloads.dirty)
         if not self._groups.changed:
             return None
         self._groups.changed = False
         return self._groups.groups()
 
     def waiting_groups_by_name(self) -> dict[str, WaitingGroup]:
-        self._groups.refresh(self.workloads.dirty)
+        self._groups.refresh_groups(self.workloads.dirty)
         return self._groups.groups()
 
 

@@ -120,7 +120,7 @@ class Collection:
         return kinds
 
     def _note_stream_event(self, kind: Kind, now: float, *, listed: bool = False) -> None:
-        count = len(self.state.pods) if kind is PODS else self.state.nodes.count if kind is NODES else 0
+        count = len(self.state.pods) if kind is PODS else self.state.nodes.node_count if kind is NODES else 0
         self.age.note_stream_alive(kind.plural, count, now, listed=listed)
 
     def set_scaled_workloads(self, keys: Many[WorkloadKey]) -> None:
@@ -214,7 +214,7 @@ class Collection:
         if self.is_state_current(now):
             records += self._take_state_records(stream, sign, now)
         if (now >= self._heartbeat_at or self._has_sign_changed(sign)) and not _has_age_record(records):
-            records.append(stream.heartbeat(sign))
+            records.append(stream.heartbeat_record(sign))
         if _has_age_record(records):
             self._heartbeat_at = now + self._settings.heartbeat_seconds
             self._said_sign = sign.trouble, sign.unread, sign.age_ms == NEVER_MS

@@ -35,7 +35,7 @@ class LogBook:
 
         Call it in the order of each partition. event: None for a tombstone.
         """
-        cluster = event.cluster if event is not None else _cluster_of(topic, key)
+        cluster = event.cluster if event is not None else _cluster_of_key(topic, key)
         epoch = event.epoch if event is not None else TOMBSTONE
         seen = self._seen.setdefault(cluster, {})
         if (topic, key) not in seen or seen[topic, key].offset < offset:
@@ -97,5 +97,5 @@ def address_of_key(cluster: str, key: Key) -> RecordAddress:
     return pods_address(*workload_of_key(key), cluster) if group is None else pending_address(cluster, group)
 
 
-def _cluster_of(topic: str, key: str) -> str:
+def _cluster_of_key(topic: str, key: str) -> str:
     return key.rpartition("/")[2] if topic == PODS.name else key.partition("/")[0]

@@ -36,9 +36,9 @@ class NamespaceTable:
         self._quotas: dict[str, _PlacedNamespace] = {}
         self._uids_by_namespace: dict[str, set[str]] = {}
 
-    def upsert(self, item: objects.AnyObject) -> None:
+    def upsert_namespace(self, item: objects.AnyObject) -> None:
         if self._name_by_uid.get(item.metadata.uid, item.metadata.name) != item.metadata.name:
-            self.remove(item.metadata.uid)
+            self.remove_namespace(item.metadata.uid)
         labels = tuple(sorted(entry for entry in item.metadata.labels.items() if entry[0] != NAME_LABEL))
         self._name_by_uid[item.metadata.uid] = item.metadata.name
         self._uids_by_name.setdefault(item.metadata.name, set()).add(item.metadata.uid)
@@ -49,7 +49,7 @@ class NamespaceTable:
             self._labels[item.metadata.name] = labels
             self.dirty.add(item.metadata.name)
 
-    def remove(self, uid: str) -> None:
+    def remove_namespace(self, uid: str) -> None:
         name = self._name_by_uid.pop(uid, None)
         if uid == self.api_server:
             self.api_server = ""
@@ -61,9 +61,9 @@ class NamespaceTable:
             self._labels.pop(name, None)
             self.dirty.add(name)
 
-    def retain(self, uids: frozenset[str]) -> None:
+    def retain_namespaces(self, uids: frozenset[str]) -> None:
         for uid in [uid for uid in self._name_by_uid if uid not in uids]:
-            self.remove(uid)
+            self.remove_namespace(uid)
 
     def upsert_quota(self, item: objects.ResourceQuota) -> None:
         placed = _PlacedNamespace(item.metadata.namespace, read_quota(item))
@@ -82,17 +82,17 @@ class NamespaceTable:
         for uid in [uid for uid in self._quotas if uid not in uids]:
             self.remove_quota(uid)
 
-    def names(self) -> set[str]:
-        return self._labels.keys() | self._uids_by_namespace.keys() | self.volumes.namespaces()
+    def namespace_names(self) -> set[str]:
+        return self._labels.keys() | self._uids_by_namespace.keys() | self.volumes.namespaces_with_claims()
 
-    def facts(self, name: str) -> NamespaceFacts | None:
+    def namespace_facts(self, name: str) -> NamespaceFacts | None:
         """Returns the facts of a namespace; None when there are none."""
         quotas = (self._quotas[uid].quota for uid in self._uids_by_namespace.get(name, ()))
         found = NamespaceFacts(
             name,
             self._labels.get(name, ()),
             tuple(sorted(quotas, key=lambda quota: quota.name)),
-            self.volumes.claims(name),
+            self.volumes.claims_in_namespace(name),
             self.volumes.has_left_out_claims(name),
         )
         return found if found != NamespaceFacts(name, (), ()) else None

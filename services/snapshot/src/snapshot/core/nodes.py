@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from spillway.amounts import clamp_amount
 from spillway.kubernetes import objects
-from spillway.lending_marks import LENDING, LENT, POOL_CLUSTER, RECALLED, node_state
+from spillway.lending_marks import LENDING, LENT, POOL_CLUSTER, RECALLED, loan_state_from_taints
 from spillway.model import NODE_LENT, NODE_OWNED, LabelSet, Taint
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
@@ -53,7 +53,7 @@ class NodeTable:
         self._confirm_probes = confirm_probes
 
     @property
-    def count(self) -> int:
+    def node_count(self) -> int:
         """Returns the number of nodes by the cluster's own stream, to compare with a probe."""
         return len(self.doubt.nodes if self.doubt else self.nodes)
 
@@ -74,7 +74,7 @@ class NodeTable:
         else:
             self.doubt.nodes, self.doubt.lost = found, lost
 
-    def upsert(self, node: objects.Node) -> None:
+    def upsert_node(self, node: objects.Node) -> None:
         name, facts = node.metadata.name, read_node(node)
         if self.doubt is not None:
             self.doubt.lost -= name in self.nodes and name not in self.doubt.nodes
@@ -85,7 +85,7 @@ class NodeTable:
             self.nodes[name] = facts
             self.dirty.add(name)
 
-    def remove(self, name: str) -> None:
+    def remove_node(self, name: str) -> None:
         if self.doubt is not None:
             self.doubt.lost += self.doubt.nodes.pop(name, None) is not None and name in self.nodes
         elif self.nodes.pop(name, None) is not None:
@@ -120,13 +120,13 @@ def read_node(node: objects.Node) -> NodeFacts:
         return NodeFacts((), (), _lending_taints(taints), unschedulable=True)
     return NodeFacts(
         allocatable=_readable_amounts(node.status.allocatable),
-        labels=_labels(node, taints),
+        labels=_row_labels(node, taints),
         taints=taints,
         unschedulable=node.spec.unschedulable,
     )
 
 
-def _labels(node: objects.Node, taints: tuple[Taint, ...]) -> tuple[tuple[str, str], ...]:
+def _row_labels(node: objects.Node, taints: tuple[Taint, ...]) -> tuple[tuple[str, str], ...]:
     """Returns the labels of a node's row. For a lent node they include the loan's pool, from the node's annotation.
 
     So a reader of the row counts a virtual node in that pool alone. A label with that key that somebody has set is left
@@ -134,7 +134,7 @@ def _labels(node: objects.Node, taints: tuple[Taint, ...]) -> tuple[tuple[str, s
     """
     labels = {key: value for key, value in node.metadata.labels.items() if key != POOL_CLUSTER}
     pool = node.metadata.annotations.pool_cluster
-    if pool and node_state(taints) != NODE_OWNED:
+    if pool and loan_state_from_taints(taints) != NODE_OWNED:
         labels[POOL_CLUSTER] = pool
     return tuple(sorted(labels.items()))
 
@@ -148,7 +148,7 @@ def _characters_of_node(node: objects.Node) -> int:
 
 def _lending_taints(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
     """Returns only the taint of lending. A closed node keeps it, so that readers still know the node's owner."""
-    state = node_state(taints)
+    state = loan_state_from_taints(taints)
     return () if state == NODE_OWNED else (Taint(LENDING, LENT if state == NODE_LENT else RECALLED, "NoSchedule"),)
 
 

@@ -56,7 +56,7 @@ class ObservedPods:
 
     def namespaces_to_sample(self) -> list[str]:
         """Returns the namespaces for which samples are needed, because they have a workload with a policy."""
-        return [name for name, keys in self._by_namespace.items() if any(map(self._workloads.has, keys))]
+        return [name for name, keys in self._by_namespace.items() if any(map(self._workloads.has_workload, keys))]
 
     def set_scaled_workloads(self, keys: Collection[WorkloadKey]) -> None:
         """Sets the complete set of workloads with a policy."""
@@ -92,7 +92,7 @@ class ObservedPods:
 
     def has_record_of(self, key: WorkloadKey) -> bool:
         """Returns whether the workload has a record: it has a policy and exists in the cluster."""
-        return self._followed is not None and key in self._followed and self._workloads.has(key)
+        return self._followed is not None and key in self._followed and self._workloads.has_workload(key)
 
     def take_due_records(self, epoch: int, observed_ms: int) -> list[PodsObserved | Tombstone]:
         """Returns the records that are due. observed_ms: the time for which the cluster's state is known."""

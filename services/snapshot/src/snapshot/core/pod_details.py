@@ -45,10 +45,10 @@ class PodDetails:
         """Returns the pods of these owners, by name."""
         return sorted(detail for owner in owners for detail in self._by_owner.get(owner, {}).values())
 
-    def upsert(self, pod: objects.Pod) -> None:
-        uid, owner = pod.metadata.uid, _owner(pod.metadata)
+    def upsert_pod(self, pod: objects.Pod) -> None:
+        uid, owner = pod.metadata.uid, _controller_of(pod.metadata)
         if self._owner_by_pod.get(uid, owner) != owner:
-            self.remove(uid)
+            self.remove_pod(uid)
         if owner is None:
             return
         pods = self._by_owner.setdefault(owner, {})
@@ -59,7 +59,7 @@ class PodDetails:
         pods[uid] = found
         self.dirty_owners.add(owner)
 
-    def remove(self, uid: str) -> None:
+    def remove_pod(self, uid: str) -> None:
         owner = self._owner_by_pod.pop(uid, None)
         if owner is None:
             return
@@ -69,10 +69,10 @@ class PodDetails:
             del self._by_owner[owner], self._requests_by_owner[owner]
         self.dirty_owners.add(owner)
 
-    def retain(self, uids: frozenset[str]) -> None:
+    def retain_pods(self, uids: frozenset[str]) -> None:
         """Removes every pod that is missing in a whole list."""
         for uid in [uid for uid in self._owner_by_pod if uid not in uids]:
-            self.remove(uid)
+            self.remove_pod(uid)
 
     def _requests_of_owner(self, owner: OwnerKey, spec: objects.PodSpec) -> PodRequests:
         """Returns the requests. They are read and kept once for pods of one owner that ask alike, as nearly all do."""
@@ -83,7 +83,7 @@ class PodDetails:
         return known[1]
 
 
-def _owner(metadata: objects.Meta) -> OwnerKey | None:
+def _controller_of(metadata: objects.Meta) -> OwnerKey | None:
     references = (one for one in metadata.owner_references if one.controller and one.kind in CONTROLLERS)
     return next(((metadata.namespace, one.uid) for one in references), None)
 
@@ -109,15 +109,15 @@ def _read_pod_requests(spec: objects.PodSpec) -> PodRequests:
     """
     containers = [_read_container_requests(one) for one in spec.containers]
     containers += [_read_container_requests(one, init=True) for one in spec.init_containers]
-    return PodRequests(tuple(containers), () if spec.resources is None else _amounts(spec.resources))
+    return PodRequests(tuple(containers), () if spec.resources is None else _requested_amounts(spec.resources))
 
 
 def _read_container_requests(container: objects.Container, *, init: bool = False) -> ContainerRequests:
     restartable = init and container.restart_policy == "Always"
-    return ContainerRequests(container.name, _amounts(container.resources), init, restartable)
+    return ContainerRequests(container.name, _requested_amounts(container.resources), init, restartable)
 
 
-def _amounts(resources: objects.Resources) -> tuple[tuple[str, int], ...]:
+def _requested_amounts(resources: objects.Resources) -> tuple[tuple[str, int], ...]:
     return milli_amounts(resources.requests.items())
 
 

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 from snapshot.core.interned import InternedValues
 from snapshot.core.pod_bounds import has_too_many_containers
-from snapshot.core.repelling import TERMS_OF_NODE_MAX, RepellingTerms, weight_of
+from snapshot.core.repelling import TERMS_OF_NODE_MAX, RepellingTerms, weight_of_term
 from snapshot.core.waiting_shape import waiting_shape
 from snapshot.core.workloads import OwnerKey
 from spillway.amounts import clamp_amount
 from spillway.kubernetes import objects
 from spillway.kubernetes.pod_terms import LABELS_UNKNOWN, anti_affinity_terms, count_of_terms
 from spillway.kubernetes.term_bounds import TERMS_MAX, repels_too_much
-from spillway.lending_marks import POD_NAMESPACE_PREFIX, digest
+from spillway.lending_marks import POD_NAMESPACE_PREFIX, digest_of_parts
 from spillway.model import HOSTNAME_LABEL, HostPort, PodSelector, PodTable, PodTerm, Shape
 
 TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
@@ -145,7 +145,7 @@ class Pods:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def upsert(self, pod: objects.Pod) -> None:
+    def upsert_pod(self, pod: objects.Pod) -> None:
         uid, found = pod.metadata.uid, self._read_pod_facts(pod)
         known = self._pods.get(uid)
         if found.waiting:  # A pod's spec does not change while it waits.
@@ -154,19 +154,19 @@ class Pods:
             return
         kept = self._intern_facts(found)
         if known is not None:
-            self._forget(known)
+            self._forget_pod(known)
         self._pods[uid] = kept
         self._count_pod(kept, 1)
 
-    def remove(self, uid: str) -> None:
+    def remove_pod(self, uid: str) -> None:
         known = self._pods.pop(uid, None)
         if known is not None:
-            self._forget(known)
+            self._forget_pod(known)
 
-    def retain(self, uids: frozenset[str]) -> None:
+    def retain_pods(self, uids: frozenset[str]) -> None:
         """Removes every pod that is missing in a whole list."""
         for uid in [uid for uid in self._pods if uid not in uids]:
-            self.remove(uid)
+            self.remove_pod(uid)
 
     def update_namespaces_over_bound(self) -> None:
         """Updates which namespaces have too many terms.
@@ -182,7 +182,7 @@ class Pods:
             owner=self._owners.intern_value(found.owner),
         )
 
-    def _forget(self, known: PodFacts) -> None:
+    def _forget_pod(self, known: PodFacts) -> None:
         self._count_pod(known, -1)
         self._tables.release_value(known.table)
         self._requests.release_value(known.requests)
@@ -218,7 +218,7 @@ class Pods:
         _add_to_count(load.tables, pod.table, sign)
         self.repelling.count_pod(pod.node, pod.table, sign)
         if pod.table.apart and load.tables.get(pod.table, 0) == (1 if sign > 0 else 0):
-            load.terms += sign * sum(map(weight_of, pod.table.apart))
+            load.terms += sign * sum(map(weight_of_term, pod.table.apart))
         if pod.table in load.tables:
             load.sizes[pod.table] = pod.characters
         else:
@@ -238,7 +238,7 @@ class Pods:
         terminating = metadata.deletion_timestamp is not None
         holds = node != "" and not finished
         unreadable, requests = requests_of(pod) if holds else (False, ())
-        ports = tuple(sorted(_ports(pod.spec), key=_port_order)) if holds else ()
+        ports = tuple(sorted(_host_ports(pod.spec), key=_port_order)) if holds else ()
         apart = _required_anti_affinity(pod.spec) if holds else ()
         table = PodTable(
             namespace=sys.intern(metadata.namespace),
@@ -251,7 +251,7 @@ class Pods:
             table=table,
             requests=requests,
             ports=ports,
-            owner=owner_of(metadata),
+            owner=owner_of_object(metadata),
             template_hash=sys.intern(next((labels[name] for name in TEMPLATE_HASH_LABELS if name in labels), "")),
             holds=holds,
             counts=holds and not terminating,
@@ -284,7 +284,7 @@ def _required_anti_affinity(spec: objects.PodSpec) -> tuple[PodTerm, ...] | None
     return None if repels_too_much(terms) else terms
 
 
-def owner_of(metadata: objects.Meta) -> PodOwner:
+def owner_of_object(metadata: objects.Meta) -> PodOwner:
     for reference in metadata.owner_references:
         if reference.controller:
             kind, name = sys.intern(_shortened_name(reference.kind)), _shortened_name(reference.name)
@@ -293,7 +293,7 @@ def owner_of(metadata: objects.Meta) -> PodOwner:
 
 
 def _shortened_name(name: str) -> str:
-    return name if len(name) <= NAME_CHARACTERS_MAX else digest(name)
+    return name if len(name) <= NAME_CHARACTERS_MAX else digest_of_parts(name)
 
 
 def _characters_of_table(table: PodTable) -> int:
@@ -318,7 +318,7 @@ def _table_with_unknown_labels(table: PodTable, keys: Container[str]) -> PodTabl
     return table._replace(labels=LABELS_UNKNOWN, apart=tuple(apart))
 
 
-def _ports(spec: objects.PodSpec) -> Iterable[HostPort]:
+def _host_ports(spec: objects.PodSpec) -> Iterable[HostPort]:
     return (HostPort(ip, protocol, port) for ip, protocol, port in objects.host_ports(spec))
 
 

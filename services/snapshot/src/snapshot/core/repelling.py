@@ -77,7 +77,7 @@ class RepellingTerms:
         return {node for name in changed if name in self._namespaces for node in self._namespaces[name].pods}
 
     def _add_weight_of_term(self, found: _NamespaceTerms, term: PodTerm, namespace: str, sign: int) -> None:
-        weight = sign * weight_of(term)
+        weight = sign * weight_of_term(term)
         wide = weight if term.namespace_selector is not None or set(term.namespaces) - {namespace} else 0
         found.all += weight
         found.wide += wide
@@ -95,7 +95,7 @@ class RepellingTerms:
                 yield name
 
 
-def weight_of(term: PodTerm) -> int:
+def weight_of_term(term: PodTerm) -> int:
     """Returns the weight of a term: 1, and 1 more for each LONG requirements, values and namespaces."""
     entries = list(requirements_of((term,)))
     return 1 + (len(entries) + sum(len(entry.values) for entry in entries) + len(term.namespaces)) // LONG

@@ -145,7 +145,7 @@ class Stream:
         assert not self.begun
         self.begun = True
         nodes_max = self._settings.block_nodes_max
-        needed = blocks_needed([self._hash(row.name) for row in whole.rows], nodes_max)
+        needed = blocks_needed([self._hash_of_node(row.name) for row in whole.rows], nodes_max)
         count = min(max(needed, self._blocks_min), blocks_max(len(whole.rows), nodes_max))
         self._blocks += [_Block() for _ in range(1, count)]
         for block in self._blocks:
@@ -211,7 +211,7 @@ class Stream:
             self._blocks[FACTS_BLOCK].weight += _record_weight(filled)
             yield filled
 
-    def heartbeat(self, sign: ClusterSign) -> CapacityChanged:
+    def heartbeat_record(self, sign: ClusterSign) -> CapacityChanged:
         return self._change_record(FACTS_BLOCK, (), sign, ())
 
     def whole_blocks_due(self, now: float) -> list[int]:
@@ -273,11 +273,11 @@ class Stream:
     def _blocks_max(self) -> int:
         return blocks_max(sum(len(block.rows) for block in self._blocks), self._settings.block_nodes_max)
 
-    def _hash(self, name: str) -> int:
+    def _hash_of_node(self, name: str) -> int:
         return node_hash(name, self._hash_key)
 
     def _block_index_of_node(self, name: str) -> int:
-        return self._hash(name) % self.block_count
+        return self._hash_of_node(name) % self.block_count
 
     def _packed_columns(self, index: int, rows: Sequence[NodeRow]) -> bytes | None:
         """Packs the rows of a whole block.

@@ -76,36 +76,36 @@ class VolumeTable:
         before = self._claims.get(uid)
         if before == claim:
             return
-        self._drop_left_out(uid)
+        self._drop_left_out_claim(uid)
         if before is None and len(self._claims) >= self._claims_max:
             self._left_out[uid] = claim.namespace
             self._left_out_in[claim.namespace] += 1
             self._dirty.add(claim.namespace)
             return
         if before is not None:
-            self._forget(uid, before)
+            self._forget_claim(uid, before)
         self._claims[uid] = claim
         self._uids_by_namespace.setdefault(claim.namespace, set()).add(uid)
         self._uids_by_volume.setdefault(claim.volume, set()).add(uid)
         self._dirty.add(claim.namespace)
 
     def remove_claim(self, uid: str) -> None:
-        self._drop_left_out(uid)
+        self._drop_left_out_claim(uid)
         claim = self._claims.get(uid)
         if claim is not None:
-            self._forget(uid, claim)
+            self._forget_claim(uid, claim)
 
     def retain_claims(self, uids: frozenset[str]) -> None:
         for uid in [uid for uid in chain(self._claims, self._left_out) if uid not in uids]:
             self.remove_claim(uid)
 
-    def _drop_left_out(self, uid: str) -> None:
+    def _drop_left_out_claim(self, uid: str) -> None:
         namespace = self._left_out.pop(uid, None)
         if namespace is not None:
             self._left_out_in[namespace] -= 1
             self._dirty.add(namespace)
 
-    def _forget(self, uid: str, claim: _Claim) -> None:
+    def _forget_claim(self, uid: str, claim: _Claim) -> None:
         del self._claims[uid]
         for by_key, key in ((self._uids_by_namespace, claim.namespace), (self._uids_by_volume, claim.volume)):
             by_key[key].discard(uid)
@@ -137,10 +137,10 @@ class VolumeTable:
 
     # ── What is said ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def namespaces(self) -> set[str]:
+    def namespaces_with_claims(self) -> set[str]:
         return {*self._uids_by_namespace, *self._left_out.values()}
 
-    def claims(self, namespace: str) -> tuple[VolumeClaim, ...]:
+    def claims_in_namespace(self, namespace: str) -> tuple[VolumeClaim, ...]:
         found = (self._claim_with_limits(self._claims[uid]) for uid in self._uids_by_namespace.get(namespace, ()))
         return tuple(sorted(found, key=lambda claim: claim.name))
 

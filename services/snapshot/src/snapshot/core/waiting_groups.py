@@ -71,7 +71,7 @@ class WaitingGroups:
         """Returns the groups as of the last refresh."""
         return dict(self._groups)
 
-    def refresh(self, moved: Iterable[WorkloadKey]) -> None:
+    def refresh_groups(self, moved: Iterable[WorkloadKey]) -> None:
         """Updates the groups of owners whose pods or workload may have changed.
 
         moved: workloads that may own other pods than before.
@@ -81,7 +81,7 @@ class WaitingGroups:
         for key in moved:
             if (known := self._members.get("/".join(key))) is not None:
                 owners |= known.owners
-            for owner_key in self._workloads.pod_owners_of(key) if self._workloads.has(key) else ():
+            for owner_key in self._workloads.pod_owners_of(key) if self._workloads.has_workload(key) else ():
                 owners |= self._owners_by_key.get(owner_key, set())
         names: set[str] = set()
         for owner in sorted(owners):
@@ -98,7 +98,7 @@ class WaitingGroups:
             self._remove_owner(owner, *before)
         pods = sum(self._pods.waiting.get(owner, {}).values())
         if pods:
-            name, new = self._group_of(owner)
+            name, new = self._find_group_of_owner(owner)
             members = self._members.get(name)
             if members is None:
                 members = self._members[name] = new
@@ -130,7 +130,7 @@ class WaitingGroups:
         if not left:
             del self._names_by_namespace[members.namespace]
 
-    def _group_of(self, owner: PodOwner) -> tuple[str, _GroupMembers]:
+    def _find_group_of_owner(self, owner: PodOwner) -> tuple[str, _GroupMembers]:
         """Returns the name of an owner's group, and the group without members."""
         key = self._workloads.workload_of(owner.key)
         if key is not None:
@@ -156,10 +156,12 @@ class WaitingGroups:
         for owner in members.owners:
             _add_counts(messages, self._pods.waiting[owner])
             _add_counts(shapes, self._pods.waiting_shapes[owner])
-        self._groups[name] = WaitingGroup(members.workload, members.pods, commonest(messages), commonest(shapes))
+        self._groups[name] = WaitingGroup(
+            members.workload, members.pods, most_frequent_entry(messages), most_frequent_entry(shapes)
+        )
 
 
-def commonest(counts: Mapping[T, int]) -> T:
+def most_frequent_entry(counts: Mapping[T, int]) -> T:
     """Returns the most frequent entry."""
     if len(counts) == 1:
         return next(iter(counts))

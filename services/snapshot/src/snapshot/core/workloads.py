@@ -57,10 +57,10 @@ class WorkloadTable:
         found = self._objects.get(uid)
         return (found.namespace, found.name) if found and owner[0] == namespace == found.namespace else None
 
-    def keys(self) -> Iterable[WorkloadKey]:
+    def workload_keys(self) -> Iterable[WorkloadKey]:
         return self._uid_by_key
 
-    def has(self, key: WorkloadKey) -> bool:
+    def has_workload(self, key: WorkloadKey) -> bool:
         return key in self._uid_by_key
 
     def pod_owners_of(self, key: WorkloadKey) -> tuple[OwnerKey, ...]:
@@ -68,7 +68,7 @@ class WorkloadTable:
         namespace, uid = key[0], self._uid_by_key[key]
         return tuple((namespace, one) for one in (uid, *self._replicasets_by_deployment.get((namespace, uid), ())))
 
-    def facts(self, key: WorkloadKey, counted: Mapping[OwnerKey, Mapping[str, int]]) -> WorkloadFacts | None:
+    def workload_facts(self, key: WorkloadKey, counted: Mapping[OwnerKey, Mapping[str, int]]) -> WorkloadFacts | None:
         """Returns the facts of a workload, or None. counted: the number of pods by owner and template hash."""
         uid = self._uid_by_key.get(key)
         if uid is None:
@@ -80,10 +80,10 @@ class WorkloadTable:
         facts = self._objects[uid]
         return WorkloadFacts(uid=uid, counted=tuple(sorted(total.items())), **facts._asdict())
 
-    def upsert(self, kind: Kind, item: Workload) -> None:
+    def upsert_workload(self, kind: Kind, item: Workload) -> None:
         metadata = item.metadata
         if metadata.labels.get(FLEET_LABEL) != self._fleet:
-            self.remove(kind, metadata.uid)
+            self.remove_workload(kind, metadata.uid)
             return
         facts = _read_object_facts(item)
         key = facts.namespace, facts.name
@@ -94,7 +94,7 @@ class WorkloadTable:
         self._uid_by_key[key] = metadata.uid
         self._mark_workload_changed(key)
 
-    def remove(self, kind: Kind, uid: str) -> None:
+    def remove_workload(self, kind: Kind, uid: str) -> None:
         self._uids_by_kind.get(kind, set()).discard(uid)
         facts = self._objects.pop(uid, None)
         if facts is None:
@@ -104,9 +104,9 @@ class WorkloadTable:
             del self._uid_by_key[key]
         self._mark_workload_changed(key)
 
-    def retain(self, kind: Kind, uids: frozenset[str]) -> None:
+    def retain_workloads(self, kind: Kind, uids: frozenset[str]) -> None:
         for uid in self._uids_by_kind.get(kind, set()) - uids:
-            self.remove(kind, uid)
+            self.remove_workload(kind, uid)
 
     def upsert_replicaset(self, replicaset: objects.ReplicaSet) -> None:
         uid = replicaset.metadata.uid
@@ -147,7 +147,7 @@ class WorkloadTable:
 
 def _read_object_facts(item: Workload) -> ObjectFacts:
     metadata = item.metadata
-    version = read_version(metadata.annotations.get(PLACEMENT_ANNOTATION, ""))
+    version = read_placement_version(metadata.annotations.get(PLACEMENT_ANNOTATION, ""))
     if isinstance(item, objects.Job):
         return _read_job(item, version)
     status = item.status
@@ -183,7 +183,7 @@ def _read_job(job: objects.Job, version: Generation) -> ObjectFacts:
     )
 
 
-def read_version(text: str) -> Generation:
+def read_placement_version(text: str) -> Generation:
     """Returns the version of an annotation; NO_GENERATION when it is not "epoch.sequence".
 
     Anybody may write annotations.

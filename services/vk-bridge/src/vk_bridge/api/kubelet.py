@@ -77,7 +77,7 @@ class KubeletApi:
         """Opens all ports. Raises SettingsError for an unreadable file, and for an address that it cannot listen on."""
         try:
             for pool, port in self._settings.port_by_pool.items():
-                await self._listen(pool, port)
+                await self._listen_for_pool(pool, port)
         except BaseException:
             await self._entered.aclose()
             raise
@@ -86,7 +86,7 @@ class KubeletApi:
     async def __aexit__(self, *_: object) -> None:
         await self._entered.aclose()
 
-    async def _listen(self, pool: str, port: int) -> None:
+    async def _listen_for_pool(self, pool: str, port: int) -> None:
         host = self._settings.kubelet_listen or self._settings.kubelet_address
         context = server_context(self._settings, pool)
         app = web.Application(middlewares=[self._answer_request])
@@ -198,7 +198,7 @@ class KubeletApi:
             raise _ErrorAnswer(404, f"{place} is on node {node or '(none)'}, which this bridge does not serve")
         if container not in container_names(pool_pod):
             raise _ErrorAnswer(404, f"{place} has no container {container[:64]}")
-        real_pod = await owner.real_pod(pool_id, pool_pod)
+        real_pod = await owner.find_real_pod(pool_id, pool_pod)
         if real_pod is None:
             raise _ErrorAnswer(404, f"{place} has no real pod on the node for which {node} stands")
         return owner, real_pod

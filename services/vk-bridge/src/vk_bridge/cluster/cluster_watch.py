@@ -53,16 +53,16 @@ class ClusterWatch:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            self._start(group)
-            group.create_task(self._probe(group))
+            self._start_streams(group)
+            group.create_task(self._probe_cluster(group))
 
-    def _start(self, group: asyncio.TaskGroup) -> None:
+    def _start_streams(self, group: asyncio.TaskGroup) -> None:
         for kind in KINDS:
             if kind in self._streams:
                 self._streams[kind].cancel()
-            self._streams[kind] = group.create_task(self._follow(kind), name=f"{kind.plural} of {self._api.name}")
+            self._streams[kind] = group.create_task(self._follow_kind(kind), name=f"{kind.plural} of {self._api.name}")
 
-    async def _follow(self, kind: Kind) -> None:
+    async def _follow_kind(self, kind: Kind) -> None:
         async for batch in self._api.follow_objects(kind):
             for change in batch:
                 self._handle_change(kind, change)
@@ -97,14 +97,14 @@ class ClusterWatch:
                 mirror.idleness.forget_gone()
         return ()
 
-    async def _probe(self, group: asyncio.TaskGroup) -> None:
+    async def _probe_cluster(self, group: asyncio.TaskGroup) -> None:
         """Advances idle time to the start of each probe that agrees with the streams, while both streams live."""
         loop = asyncio.get_running_loop()
         await self.listed.wait()
         while True:
             started_at = loop.time()
             try:
-                probe = await self._api.probe()
+                probe = await self._api.count_nodes_and_pods()
             except ClusterUnreachable as error:
                 metrics.CLUSTER_UNREACHABLE.labels(error.reason).inc()
             else:
@@ -119,7 +119,7 @@ class ClusterWatch:
                     "the count of a probe differs from ours: the objects are listed again", cluster=self._api.name
                 )
                 self._differs_since = None
-                self._start(group)
+                self._start_streams(group)
             return
         self._differs_since = None
         silence = self._settings.stream_silence_seconds

@@ -35,8 +35,8 @@ from vk_bridge.core.pod.conversion import (
     PoolSide,
     annotated_copy_bytes,
     content_bytes,
-    copy_of,
     copy_place,
+    make_copy,
 )
 from vk_bridge.core.pod.conversion import ConversionRefused as NotCopied
 from vk_bridge.core.pod.status import has_had_real_pod
@@ -107,8 +107,8 @@ class Copies:
 
         Returns the first of these objects that cannot be created; None if all are there.
         """
-        self._used_at[namespace] = _now()
-        not_ours = await self._namespaces.ensure(namespace)
+        self._used_at[namespace] = _loop_time()
+        not_ours = await self._namespaces.ensure_namespace(namespace)
         if not_ours:
             return MissingObject(not_ours, refused=True)
         for reference in references:
@@ -146,27 +146,27 @@ class Copies:
         Returns the object if the pool does not have it, or if it must not be copied.
         """
         copy = copy_place(reference, side.pool_id)
-        self._used_at[copy] = _now()
+        self._used_at[copy] = _loop_time()
         kind = KINDS[reference.kind]
         found = await pool.gate.send_request(lambda: pool.api.get(kind, reference.namespace, reference.name))
         if found is None:
             return MissingObject(f'{reference.kind.lower()} "{reference.name}" not found')
-        made = copy_of(found, reference.kind, side)
+        made = make_copy(found, reference.kind, side)
         if isinstance(made, NotCopied):
             return MissingObject("; ".join(made.reasons), refused=True)
         there = await self._gate.send_request(lambda: self._api.get(kind, copy.namespace, copy.name))
         if there is not None and not is_copy(there, side.pool_id):
             whose = f"{copy.kind} {copy.namespace}/{copy.name} of cluster {self._api.name}"
             return MissingObject(f"{whose} is not ours, or another pool's", refused=True)
-        if there is not None and _version_of(there) == _version_of(made):
+        if there is not None and _resource_version_of(there) == _resource_version_of(made):
             return None
         too_much = await self._admit_copy_bytes(copy, content_bytes(made))
         if too_much:
             return MissingObject(f"{reference.kind} {reference.name}: {too_much}", refused=True)
         if there is None:
-            await self._apply(kind, made, ABSENT)
+            await self._apply_copy(kind, made, ABSENT)
         else:
-            await self._replace(kind, copy, there, made)
+            await self._replace_copy(kind, copy, there, made)
         return None
 
     async def _admit_copy_bytes(self, copy: CopyPlace, needed: int) -> str:
@@ -197,7 +197,7 @@ class Copies:
         found = await self._gate.send_request(lambda: self._api.get(KINDS[copy.kind], copy.namespace, copy.name))
         return content_bytes(found) if found is not None else 0
 
-    async def _replace(self, kind: Kind, copy: CopyPlace, there: Manifest, made: dict[str, Any]) -> None:
+    async def _replace_copy(self, kind: Kind, copy: CopyPlace, there: Manifest, made: dict[str, Any]) -> None:
         version = there["metadata"]["resourceVersion"]
         if there.get("immutable") or there.get("type") != made.get("type"):  # A Secret's type never changes.
             uid = there["metadata"]["uid"]
@@ -205,7 +205,7 @@ class Copies:
                 lambda: self._api.delete(kind, copy.namespace, copy.name, uid=uid, resource_version=version)
             )
             version = ABSENT
-        await self._apply(kind, made, version)
+        await self._apply_copy(kind, made, version)
         log.info(
             "a copy of a ConfigMap or Secret was brought up to date",
             cluster=self._api.name,
@@ -213,12 +213,12 @@ class Copies:
             namespace=copy.namespace,
         )
 
-    async def _apply(self, kind: Kind, made: dict[str, Any], version: str) -> None:
+    async def _apply_copy(self, kind: Kind, made: dict[str, Any], version: str) -> None:
         await self._gate.send_request(lambda: self._api.apply(kind, made, resource_version=version, force=True))
 
     # ── What is there already ───────────────────────────────────────────────────────────────────────────────────
 
-    async def tend(self, pools: Callable[[str], Pool | None]) -> CopiesState:
+    async def tend_copies(self, pools: Callable[[str], Pool | None]) -> CopiesState:
         """Updates all copies that pods refer to from their originals, and removes unused ones. Raises nothing."""
         used = self._find_copies_in_use()
         slots = asyncio.Semaphore(self._settings.copies_at_once)
@@ -226,9 +226,9 @@ class Copies:
             for pool_name, reference in sorted(self._references_with_pool()):
                 pool = pools(pool_name)
                 if pool is not None:
-                    group.create_task(self._bring_up_to_date(pool, PoolSide(pool_name, "", ""), reference, slots))
+                    group.create_task(self._update_copy(pool, PoolSide(pool_name, "", ""), reference, slots))
         try:
-            return await self._remove_unused(used)
+            return await self._remove_unused_copies(used)
         except (ClusterUnreachable, Conflict, Refused) as error:
             log.warning(
                 "unused copies of ConfigMaps and Secrets are not removed yet", cluster=self._api.name, error=str(error)
@@ -240,15 +240,15 @@ class Copies:
 
     def _find_copies_in_use(self) -> set[CopyPlace]:
         """Returns the copies that the owner's real pods use or that pool pods bound there refer to."""
-        now, used = _now(), {copy_place(reference, pool) for pool, reference in self._references_with_pool()}
-        for namespace in self._mirror.namespaces():
+        now, used = _loop_time(), {copy_place(reference, pool) for pool, reference in self._references_with_pool()}
+        for namespace in self._mirror.pod_namespaces():
             self._used_at[namespace] = now
         for pod in self._mirror.real_pods():
             used |= pod.copies
         self._used_at.update(dict.fromkeys(used, now))
         return used
 
-    async def _bring_up_to_date(
+    async def _update_copy(
         self, pool: Pool, side: PoolSide, reference: ConfigReference, slots: asyncio.Semaphore
     ) -> None:
         """Updates one copy. If the pool has deleted the original, the copy stays as it was, as on any node."""
@@ -275,7 +275,7 @@ class Copies:
                 name = f"{reference.kind} {reference.namespace}/{reference.name}"
                 note_failed_work(SERVICE, "copy", error, cluster=self._api.name, pool=side.pool_id, copy=name)
 
-    async def _remove_unused(self, kept: set[CopyPlace]) -> CopiesState:
+    async def _remove_unused_copies(self, kept: set[CopyPlace]) -> CopiesState:
         """Deletes unused copies, then empty namespaces of ours, then forgets sizes and times of what is gone.
 
         Copies come first: a namespace is empty only without copies and pods. kept: the copies that are in use.
@@ -294,9 +294,9 @@ class Copies:
                 filled.add(copy.namespace)
                 if copy not in kept and self._is_unused(copy):
                     failed |= not await self._delete_copy(KINDS[kind], copy, metadata)
-        for name in namespaces.keys() - filled - self._mirror.namespaces():
+        for name in namespaces.keys() - filled - self._mirror.pod_namespaces():
             if self._is_unused(name):
-                failed |= not await self._try_deletion(self._namespaces.remove(namespaces[name]))
+                failed |= not await self._try_deletion(self._namespaces.remove_namespace(namespaces[name]))
         if self._bytes is not None:
             gone = [copy for copy in self._bytes if copy not in there and self._is_unused(copy)]
             for copy in gone:
@@ -311,7 +311,7 @@ class Copies:
 
         If it was never seen in use, the time begins now.
         """
-        unused_seconds = _now() - self._used_at.setdefault(what, _now())
+        unused_seconds = _loop_time() - self._used_at.setdefault(what, _loop_time())
         return self._lends_nothing() or unused_seconds >= self._settings.copy_unused_seconds
 
     async def _delete_copy(self, kind: Kind, copy: CopyPlace, metadata: Manifest) -> bool:
@@ -344,10 +344,10 @@ def is_namespace_gone_error(error: Refused) -> bool:
     return isinstance(error, NotFound) or "being terminated" in error.message
 
 
-def _version_of(copy: Manifest) -> str:
+def _resource_version_of(copy: Manifest) -> str:
     version: str = (copy["metadata"].get("annotations") or {}).get(COPY_VERSION, "")
     return version
 
 
-def _now() -> float:
+def _loop_time() -> float:
     return asyncio.get_running_loop().time()

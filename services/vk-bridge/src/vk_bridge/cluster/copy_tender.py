@@ -48,7 +48,7 @@ class CopyTender:
         while True:
             await self._wait_before_comparison(failed)
             changes = self._state.lending_change_count(self._cluster)
-            tended = await self._copies.tend(pools)
+            tended = await self._copies.tend_copies(pools)
             if tended is CopiesState.NONE_LEFT and self._state.needs_sweep(self._cluster):
                 self._state.note_swept(self._cluster, changes)
                 log.info("holds nothing more of pools' pods", cluster=self._cluster)

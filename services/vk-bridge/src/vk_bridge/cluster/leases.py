@@ -30,11 +30,11 @@ class Leases:
             async with asyncio.TaskGroup() as group:
                 for pool in self._pools.followed_pools():
                     for node in pool.virtual_nodes_of_owner(self._cluster):
-                        group.create_task(self._renew(pool, node, slots))
+                        group.create_task(self._renew_lease(pool, node, slots))
             passed = asyncio.get_running_loop().time() - began
             await asyncio.sleep(max(0.1, self._settings.lease_seconds - passed))
 
-    async def _renew(self, pool: Pool, node: WatchedNode, slots: asyncio.Semaphore) -> None:
+    async def _renew_lease(self, pool: Pool, node: WatchedNode, slots: asyncio.Semaphore) -> None:
         name, uid = node.metadata.name, node.metadata.uid
         async with slots:
             renewed_at = datetime.fromtimestamp(self._wall_ms() / 1000, UTC)

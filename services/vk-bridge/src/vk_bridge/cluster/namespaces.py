@@ -36,20 +36,22 @@ class OwnerNamespaces:
         self._gate = gate
         self._ready: set[str] = set()
 
-    async def ensure(self, name: str) -> str:
+    async def ensure_namespace(self, name: str) -> str:
         """Makes sure the namespace exists and is secure. Returns "", or why no pool pod may run in it."""
         if name in self._ready:
             return ""
         labels = {FLEET: self._fleet, ENFORCE_LABEL: BASELINE}
-        if not await self._create_if_absent(NAMESPACES, _manifest("v1", "Namespace", {"name": name, "labels": labels})):
+        if not await self._create_if_absent(
+            NAMESPACES, _make_manifest("v1", "Namespace", {"name": name, "labels": labels})
+        ):
             found = await self._gate.send_request(lambda: self._api.get(NAMESPACES, "", name))
             if found is None or not self._is_ours(found):
                 return (
                     f"namespace {name} of cluster {self._api.name} is not ours: it is without the label "
                     f"{FLEET}={self._fleet}, which a person there may give it"
                 )
-            await self._secure(found)
-        policy = _manifest("networking.k8s.io/v1", "NetworkPolicy", {"namespace": name, "name": NO_INGRESS})
+            await self._secure_namespace(found)
+        policy = _make_manifest("networking.k8s.io/v1", "NetworkPolicy", {"namespace": name, "name": NO_INGRESS})
         policy["spec"] = {"podSelector": {}, "policyTypes": ["Ingress"]}
         await self._create_if_absent(NETWORK_POLICIES, policy)
         self._ready.add(name)
@@ -70,7 +72,7 @@ class OwnerNamespaces:
         self._ready &= {name for name, one in found.items() if _is_secure(one)}
         return {name: one for name, one in found.items() if name.startswith(POD_NAMESPACE_PREFIX)}
 
-    async def remove(self, namespace: Manifest) -> None:
+    async def remove_namespace(self, namespace: Manifest) -> None:
         """Deletes a namespace, unless it is terminating already or holds an object that is not ours."""
         metadata = namespace["metadata"]
         name, uid, version = metadata["name"], metadata["uid"], metadata["resourceVersion"]
@@ -87,7 +89,7 @@ class OwnerNamespaces:
                     return True
         return False
 
-    async def _secure(self, namespace: Manifest) -> None:
+    async def _secure_namespace(self, namespace: Manifest) -> None:
         metadata = namespace["metadata"]
         if not _is_secure(namespace):
             change = {"metadata": {"labels": {ENFORCE_LABEL: BASELINE}}}
@@ -112,7 +114,7 @@ class OwnerNamespaces:
         return True
 
     def _is_ours(self, namespace: Manifest) -> bool:
-        return _labels(namespace).get(FLEET) == self._fleet
+        return _labels_of(namespace).get(FLEET) == self._fleet
 
 
 _OF_CLUSTER: Final = {(CONFIG_MAPS.plural, name) for name in IN_EVERY_NAMESPACE}
@@ -124,17 +126,17 @@ def is_copy(found: Manifest, pool_id: str = "") -> bool:
     pool_id: the pool that the copy must be of; empty: any pool. The name alone proves nothing: names of two pools
     differ only by a hash, and users of a pool may find a name with the same hash.
     """
-    pool = _labels(found).get(POOL)
+    pool = _labels_of(found).get(POOL)
     return bool(pool) and pool_id in ("", pool) and COPY_VERSION in (found["metadata"].get("annotations") or {})
 
 
 def _is_secure(namespace: Manifest) -> bool:
-    return _labels(namespace).get(ENFORCE_LABEL) in AS_STRICT
+    return _labels_of(namespace).get(ENFORCE_LABEL) in AS_STRICT
 
 
-def _labels(found: Manifest) -> Mapping[str, str]:
+def _labels_of(found: Manifest) -> Mapping[str, str]:
     return found["metadata"].get("labels") or {}
 
 
-def _manifest(api_version: str, kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
+def _make_manifest(api_version: str, kind: str, metadata: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": api_version, "kind": kind, "metadata": metadata}

@@ -23,10 +23,10 @@ from vk_bridge.core.node.virtual_node import (
     amounts_taken_by_others,
     has_our_endpoint,
     is_current,
+    make_virtual_node,
     offered_amounts,
     read_virtual_node,
     shown_address,
-    virtual_node,
 )
 from vk_bridge.core.pod.admitted_sizes import (
     AdmittedSizes,
@@ -199,7 +199,7 @@ class NodeReading:
     def virtual_manifest(self, *, is_open: bool) -> dict[str, Any]:
         assert self.node is not None
         assert self.virtual_spec is not None
-        return virtual_node(self.node, self.amounts, self.virtual_spec, is_open=is_open)
+        return make_virtual_node(self.node, self.amounts, self.virtual_spec, is_open=is_open)
 
     @property
     def real_by_pool_uid(self) -> dict[str, Manifest]:
@@ -223,18 +223,18 @@ class _ClusterSide:
         self._gate = gate
         self.read = True
 
-    async def get(self, kind: objects.Kind, namespace: str, name: str) -> Manifest | None:
+    async def get_object(self, kind: objects.Kind, namespace: str, name: str) -> Manifest | None:
         api = self._api
-        return None if api is None else await self._ask(lambda: api.get(kind, namespace, name), None)
+        return None if api is None else await self._call_unless_failed(lambda: api.get(kind, namespace, name), None)
 
-    async def pods_on(self, node: str) -> tuple[list[dict[str, Any]], str]:
+    async def list_pods_on_node(self, node: str) -> tuple[list[dict[str, Any]], str]:
         """Returns the pods on a node, and the resourceVersion of that list."""
         api, selector = self._api, f"spec.nodeName={node}"
         if api is None:
             return [], ""
-        return await self._ask(lambda: api.list_with_version(PODS, field_selector=selector), ([], ""))
+        return await self._call_unless_failed(lambda: api.list_with_version(PODS, field_selector=selector), ([], ""))
 
-    async def _ask(self, call: Callable[[], Awaitable[T]], instead: T) -> T:
+    async def _call_unless_failed(self, call: Callable[[], Awaitable[T]], instead: T) -> T:
         assert self._gate is not None
         if not self.read:
             return instead
@@ -262,15 +262,15 @@ class NodeReader:
         self._shown_at: dict[str, float] = {}
         """The clock time at which this bridge last wrote a node's virtual node, by node."""
 
-    async def read(self, name: str, pool_name: str, pool: Pool | None, spec_of: VirtualNodeSpecOf) -> NodeReading:
+    async def read_node(self, name: str, pool_name: str, pool: Pool | None, spec_of: VirtualNodeSpecOf) -> NodeReading:
         """Reads both nodes and all pods. pool_name: the loan's pool, or the declared one. Raises nothing.
 
         A pool of None is not in the fleet and has nothing. An empty pool_name is unknown, so that pool cannot be read.
         """
         read_at, virtual_name = asyncio.get_running_loop().time(), virtual_node_name(self._cluster, name)
         here, there = self._cluster_sides(pool_name, pool)
-        shown = await there.get(NODES, "", virtual_name)
-        node = await here.get(NODES, "", name)
+        shown = await there.get_object(NODES, "", virtual_name)
+        node = await here.get_object(NODES, "", name)
         side = self._pool_side(name, pool_name)
         found = await self._read_pods_into_answers(name, side, here, there, (node, shown))
         virtual_spec = spec_of(node) if node is not None else None
@@ -308,9 +308,9 @@ class NodeReader:
     async def _read_pods_into_answers(
         self, name: str, side: PoolSide, here: _ClusterSide, there: _ClusterSide, nodes: Nodes
     ) -> NodeAnswers:
-        listed, version = await there.pods_on(side.virtual_node) if there.read else ([], "")
+        listed, version = await there.list_pods_on_node(side.virtual_node) if there.read else ([], "")
         pool_pods: dict[str, Manifest] = {one["metadata"]["uid"]: one for one in listed}
-        own_pods: dict[str, Manifest] = {one["metadata"]["uid"]: one for one in (await here.pods_on(name))[0]}
+        own_pods: dict[str, Manifest] = {one["metadata"]["uid"]: one for one in (await here.list_pods_on_node(name))[0]}
         places = {uid: listed_pod(one) for uid, one in pool_pods.items()}
         pool_pods |= await self._read_unlisted_pool_pods(there, _real_pod_by_uid(own_pods), pool_pods)
         return NodeAnswers(*nodes, pool_pods, own_pods, here.read, there.read, pool_listed=places, pool_version=version)
@@ -357,7 +357,7 @@ class NodeReader:
             and shown is not None
             and virtual_spec is not None
             and is_current(
-                shown, virtual_node(node, amounts, virtual_spec, is_open=True), self._settings.heartbeat_seconds
+                shown, make_virtual_node(node, amounts, virtual_spec, is_open=True), self._settings.heartbeat_seconds
             )
         )
         reachable = shown is None or virtual_spec is None or self._is_reachable(name, shown, virtual_spec, read_at)
@@ -443,7 +443,7 @@ class NodeReader:
             namespace, _, name = (pod["metadata"].get("annotations") or {}).get(POOL_POD, "").partition("/")
             # Anybody in the owner cluster can write this annotation.
             if uid not in pool_pods and there.read and is_object_name(namespace) and is_object_name(name):
-                again = await there.get(PODS, namespace, name)
+                again = await there.get_object(PODS, namespace, name)
                 if again is not None and again["metadata"]["uid"] == uid:
                     found[uid] = again
         return found

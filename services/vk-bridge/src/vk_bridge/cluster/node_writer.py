@@ -118,12 +118,12 @@ class NodeWriter:
         whole: Change = ({"metadata": metadata, "spec": spec}, "")
         shown: Change = ({"status": status}, "status")
         first, then = (shown, whole) if is_open else (whole, shown)
-        made = await self._patch_virtual(reading, *first, at)
+        made = await self._patch_virtual_node(reading, *first, at)
         half = WriteTarget(at.uid, made["metadata"]["resourceVersion"])
         answers.between.add((half.uid, half.resource_version))
-        return await self._patch_virtual(reading, *then, half)
+        return await self._patch_virtual_node(reading, *then, half)
 
-    async def _patch_virtual(
+    async def _patch_virtual_node(
         self, reading: NodeReading, change: dict[str, Any], subresource: Subresource, at: WriteTarget
     ) -> Manifest:
         pool = reading.pool

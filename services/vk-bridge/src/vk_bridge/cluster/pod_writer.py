@@ -73,7 +73,7 @@ class PodWriter:
         self._told: set[str] = set()
         """Pods (by uid) and steps (by text) whose unexpected error was logged with its trace."""
 
-    async def carry_out_all(
+    async def carry_out_steps(
         self,
         steps: Iterable[PodStep],
         reading: NodeReading,
@@ -168,7 +168,7 @@ class PodWriter:
     async def _try_step(self, step: PodStep, reading: NodeReading, answers: WriteAnswers) -> str:
         """Carries out one step and returns its outcome. An error of one pod does not affect other pods."""
         try:
-            return DONE if await self._carry_out(step, reading, answers) else WAITS
+            return DONE if await self._carry_out_step(step, reading, answers) else WAITS
         except Conflict:
             answers.incomplete = True
             return CONFLICT
@@ -193,7 +193,7 @@ class PodWriter:
         self._told.add(pod)
         return True
 
-    async def _carry_out(self, step: PodStep, reading: NodeReading, answers: WriteAnswers) -> bool:
+    async def _carry_out_step(self, step: PodStep, reading: NodeReading, answers: WriteAnswers) -> bool:
         """Returns whether the step was carried out; False: something else has to come first, so it is tried again."""
         match step:
             case CreateReal(uid):
@@ -220,12 +220,12 @@ class PodWriter:
             case LetGo(uid):
                 answers.note_object_removal(uid, await self._delete_pool_pod(reading, uid, 0))
             case DeleteReal(uid, grace_seconds):
-                answer = await self._delete(self._api, self._gate, reading.real_pods[uid], grace_seconds)
+                answer = await self._delete_pod(self._api, self._gate, reading.real_pods[uid], grace_seconds)
                 answers.note_pod_deletion(answers.real_pods, uid, answer)
         return True
 
     async def _create_real_pod(self, reading: NodeReading, pod: Manifest, answers: WriteAnswers) -> bool:
-        pool = _pool_of(reading)
+        pool = _pool_of_reading(reading)
         if pod["metadata"]["uid"] in reading.paused:
             await self._write_pool_pod_status(
                 reading, pod, waiting_status(pod, REFUSED_BY_NODE, PAUSE_MESSAGE), answers
@@ -234,7 +234,7 @@ class PodWriter:
         made = try_convert_pod(pod, reading.name, reading.side, traced=pod["metadata"]["uid"] not in self._told)
         if isinstance(made, NotLendable):
             self._is_first_error(pod["metadata"]["uid"])
-            return await self._refuse(reading, pod, NOT_LENDABLE, "; ".join(made.reasons), answers)
+            return await self._fail_pool_pod(reading, pod, NOT_LENDABLE, "; ".join(made.reasons), answers)
         namespace = made.pod["metadata"]["namespace"]
         try:
             missing = await self._copies.ensure_namespace_and_copies(pool, reading.side, namespace, made.references)
@@ -252,7 +252,7 @@ class PodWriter:
             if is_namespace_gone_error(error):
                 self._copies.note_namespace_missing(namespace)
                 return False
-            return await self._refuse(reading, pod, REFUSED, error.message, answers)
+            return await self._fail_pool_pod(reading, pod, REFUSED, error.message, answers)
         answers.real_pods[created["metadata"]["uid"]] = created
         return True
 
@@ -275,7 +275,7 @@ class PodWriter:
         await self._write_pool_pod_status(reading, pod, status_after_update(pod), answers)
         return True
 
-    async def _refuse(
+    async def _fail_pool_pod(
         self, reading: NodeReading, pod: Manifest, reason: str, message: str, answers: WriteAnswers
     ) -> bool:
         """Fails the pool pod.
@@ -294,7 +294,7 @@ class PodWriter:
         self, reading: NodeReading, pod: Manifest, missing: MissingObject, answers: WriteAnswers
     ) -> bool:
         if missing.refused:
-            return await self._refuse(reading, pod, NOT_LENDABLE, missing.what, answers)
+            return await self._fail_pool_pod(reading, pod, NOT_LENDABLE, missing.what, answers)
         await self._write_pool_pod_status(reading, pod, waiting_status(pod, CONFIG_ERROR, missing.what), answers)
         return False
 
@@ -304,7 +304,7 @@ class PodWriter:
         """Writes the whole status of a pool pod; None: the pod already shows it."""
         if status is None:
             return
-        pool, metadata = _pool_of(reading), pod["metadata"]
+        pool, metadata = _pool_of_reading(reading), pod["metadata"]
         gone = [key for key in pod.get("status") or {} if key not in status]
         change: dict[str, Any] = {"status": {**status, **dict.fromkeys(gone)}}
         answers.pool_pods[metadata["uid"]] = await pool.gate.send_request(
@@ -320,15 +320,15 @@ class PodWriter:
         )
 
     async def _delete_pool_pod(self, reading: NodeReading, uid: str, grace_seconds: int) -> Manifest:
-        pool = _pool_of(reading)
-        return await self._delete(pool.api, pool.gate, reading.pool_pods[uid], grace_seconds)
+        pool = _pool_of_reading(reading)
+        return await self._delete_pod(pool.api, pool.gate, reading.pool_pods[uid], grace_seconds)
 
     @staticmethod
-    async def _delete(api: ClusterApi, gate: BackoffGate, pod: Manifest, grace_seconds: int) -> Manifest:
+    async def _delete_pod(api: ClusterApi, gate: BackoffGate, pod: Manifest, grace_seconds: int) -> Manifest:
         namespace, name, uid = (pod["metadata"][key] for key in ("namespace", "name", "uid"))
         return await gate.send_request(lambda: api.delete(PODS, namespace, name, uid=uid, grace_seconds=grace_seconds))
 
 
-def _pool_of(reading: NodeReading) -> Pool:
+def _pool_of_reading(reading: NodeReading) -> Pool:
     assert reading.pool is not None, "a pool pod was read, so there is a pool"
     return reading.pool

@@ -76,10 +76,10 @@ class Pools:
             return known[0]
         self.stop_following_pool(joined.cluster)
         pool = Pool(joined.cluster, joined, self._connect(joined), BackoffGate(joined.cluster, self._settings))
-        self._pools[joined.cluster] = pool, self._group.create_task(self._follow(pool), name=f"pool {pool.name}")
+        self._pools[joined.cluster] = pool, self._group.create_task(self._follow_pool(pool), name=f"pool {pool.name}")
         return pool
 
-    def find(self, name: str) -> Pool | None:
+    def find_pool(self, name: str) -> Pool | None:
         """Returns the pool; None if no loan of this instance's clusters has named it."""
         known = self._pools.get(name)
         return known[0] if known is not None else None
@@ -87,7 +87,7 @@ class Pools:
     def followed_pools(self) -> list[Pool]:
         return [pool for pool, _ in self._pools.values()]
 
-    def lent_node(self, pool: str, virtual_node: str, cluster: str) -> str:
+    def lent_node_of_virtual(self, pool: str, virtual_node: str, cluster: str) -> str:
         """Returns the node of this owner that a virtual node stands for, even if it is gone; empty: there is none."""
         known = self._pools.get(pool)
         node = known[0].virtual_nodes.get(virtual_node) if known is not None else None
@@ -104,7 +104,7 @@ class Pools:
         for name in list(self._pools):
             self.stop_following_pool(name)
 
-    async def _follow(self, pool: Pool) -> None:
+    async def _follow_pool(self, pool: Pool) -> None:
         try:
             while True:
                 await self._follow_until_an_error(pool)

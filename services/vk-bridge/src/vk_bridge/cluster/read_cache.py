@@ -68,7 +68,7 @@ class ReadCache:
             self._rested[node] = RestingNode(rested.pool, found.node, found.virtual, uids, _uids_by_part(found), seen)
         return [change for change in told if self.is_news(node, change)]
 
-    def forget(self, node: str) -> None:
+    def forget_node(self, node: str) -> None:
         """Forgets a node whose loan is over, until work on it begins again."""
         self._rested.pop(node, None)
 

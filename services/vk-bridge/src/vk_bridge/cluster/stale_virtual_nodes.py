@@ -89,7 +89,7 @@ class StaleVirtualNodes:
 
         Raises ClusterUnreachable, Conflict and Refused.
         """
-        read = await self._reader.read(node, pool.name, pool, self._desired_loans.virtual_spec)
+        read = await self._reader.read_node(node, pool.name, pool, self._desired_loans.virtual_node_spec)
         if not read.is_read_on_both_sides:
             raise ClusterUnreachable(pool.name, "timeout", "it or the owner could not be read")
         register = read.observation.node
@@ -106,7 +106,7 @@ class StaleVirtualNodes:
             log.info("carried out", step=type(step).__name__, pool=pool.name, node=node, left_behind=True)
         context = node_context(observation, NOT_WANTED, self._desired_loans.grace_seconds(node, observation))
         todo = (pod_step(*pair, context) for pair in pod_pairs(observation.pool_pods, observation.real_pods))
-        written_pods, _ = await self._pod_writer.carry_out_all(
+        written_pods, _ = await self._pod_writer.carry_out_steps(
             (one for one in todo if one is not None), reading, answers, lambda _: None
         )
         return written or written_pods

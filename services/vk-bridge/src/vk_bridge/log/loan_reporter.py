@@ -19,7 +19,7 @@ from vk_bridge.core.log_state import LendingLogState
 from vk_bridge.core.node.history import LoanHistory, LoanTerms, is_worth_publishing
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.waiting_for import recall_waiting_text
-from vk_bridge.core.pod.lent_pod import lent_pod, pods_within_record_limit
+from vk_bridge.core.pod.lent_pod import make_lent_pod, pods_within_record_limit
 from vk_bridge.core.pod.parsing import has_ended
 from vk_bridge.core.selection.desired_loans import DesiredLoans
 from vk_bridge.core.selection.owner_cache import OwnerCache
@@ -92,8 +92,8 @@ class LoanReporter:
         pod = reading.pool_pods.get(uid)
         if pod is None or pod["metadata"].get("deletionTimestamp") or has_ended(pod):
             return
-        requests = _requests(reading.real_by_pool_uid.get(uid, pod))
-        self._history.note_eviction(reading.name, _lent_pod(reading, pod, requests), self._wall_ms())
+        requests = _pod_requests(reading.real_by_pool_uid.get(uid, pod))
+        self._history.note_eviction(reading.name, _make_lent_pod(reading, pod, requests), self._wall_ms())
 
     def note_forced_deletion(self, reading: NodeReading, uid: str) -> None:
         """Counts a real pod that has outlived its grace and was deleted by force."""
@@ -137,7 +137,7 @@ class LoanReporter:
         name, number = reading.name, self._next_generation()
         said = self._last_record_of_node(name)
         if said is None:
-            terms = replace(self._terms(reading, loan), pool=pool)
+            terms = replace(self._terms_of_loan(reading, loan), pool=pool)
             said = LoanHistory().returned_record_to_publish(terms, number, loan, at_ms=0)
         if pool not in said.left_in:
             left_in = tuple(sorted({*said.left_in, pool}))
@@ -149,7 +149,7 @@ class LoanReporter:
         waiting = self._records.waiting_record(reading.name)
         if isinstance(waiting, NodeReturned) and waiting.loan == loan:
             return
-        terms, number = self._terms(reading, loan), self._next_generation()
+        terms, number = self._terms_of_loan(reading, loan), self._next_generation()
         record = self._history.returned_record_to_publish(terms, number, loan, self._wall_ms())
         given_up = {terms.pool} if reading.pool is None else set[str]()
         left_in = sorted({*self._stale_pools_in_last_record(reading.name), *given_up} - {""})
@@ -168,7 +168,7 @@ class LoanReporter:
         """Applies a record that is now in the log, and counts the end of a loan once in the metrics."""
         self._state.apply_event(record)
         if isinstance(record, NodeReturned):
-            self._history.forget(record.node)
+            self._history.forget_loan(record.node)
             # A record that was published again is not counted again.
             if record.returned_ms and self._counted.get(record.node) != record.loan:
                 self._counted[record.node] = record.loan
@@ -187,7 +187,7 @@ class LoanReporter:
             pods, offered = said.pods, said.offered
         elif said is not None and node is None:
             offered = said.offered
-        terms = self._terms(reading, loan)
+        terms = self._terms_of_loan(reading, loan)
         record = self._history.lent_record_to_publish(
             terms, self._next_generation(), offered, pods, recall_waiting_text(reading.observation)
         )
@@ -201,9 +201,9 @@ class LoanReporter:
         """
         real = {uid: pod for uid, pod in reading.real_by_pool_uid.items() if not has_ended(pod)}
         versions = {uid: pod["metadata"]["resourceVersion"] for uid, pod in real.items()}
-        held = self._requests.value_by_uid(reading.name, versions, lambda uid: _requests(real[uid]))
+        held = self._requests.value_by_uid(reading.name, versions, lambda uid: _pod_requests(real[uid]))
         pool_pods = ((uid, pod) for uid, pod in reading.pool_pods.items() if uid in real or not has_ended(pod))
-        lent = (_lent_pod(reading, pod, held.get(uid, ())) for uid, pod in pool_pods)
+        lent = (_make_lent_pod(reading, pod, held.get(uid, ())) for uid, pod in pool_pods)
         return pods_within_record_limit(lent)
 
     def _stale_pools_in_last_record(self, node: str) -> tuple[str, ...]:
@@ -213,7 +213,7 @@ class LoanReporter:
     def _last_record_of_node(self, node: str) -> NodeLent | NodeReturned | None:
         return self._records.waiting_record(node) or self._state.loans.get(self._cluster, {}).get(node)
 
-    def _terms(self, reading: NodeReading, loan: Generation) -> LoanTerms:
+    def _terms_of_loan(self, reading: NodeReading, loan: Generation) -> LoanTerms:
         """Returns the terms with which the loan began; if the log lacks the loan, by the present lending rule."""
         said = self._state.lent_record(self._cluster, reading.name)
         if said is not None and said.loan == loan:
@@ -264,11 +264,11 @@ class LoanReporter:
         )  # fmt: skip
 
 
-def _lent_pod(reading: NodeReading, pod: Manifest, requests: Amounts) -> LentPod:
-    return lent_pod(pod, requests, reading.pool.budgets.of(pod) if reading.pool is not None else ())
+def _make_lent_pod(reading: NodeReading, pod: Manifest, requests: Amounts) -> LentPod:
+    return make_lent_pod(pod, requests, reading.pool.budgets.budgets_of_pod(pod) if reading.pool is not None else ())
 
 
-def _requests(pod: Manifest) -> Amounts:
+def _pod_requests(pod: Manifest) -> Amounts:
     """Returns a pod's requests as Shape has them, plus its own place; only its place if they cannot be read."""
     found = _POD.decode(msgspec.json.encode(pod))
     return tuple(sorted({**(objects.pod_requests_or_none(found.spec, found.status) or {}), "pods": 1}.items()))

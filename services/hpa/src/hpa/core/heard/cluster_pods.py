@@ -89,7 +89,7 @@ class ClusterPods(Struct, frozen=True, gc=False):
     left_out: int = 0
 
     @property
-    def troubles(self) -> str:
+    def troubles_text(self) -> str:
         """Returns the troubles of the record, for people."""
         clock = f"its clock is {self.ahead_ms / 1000:g} s ahead" if self.ahead_ms else ""
         missing = f"{self.left_out} pods more than a record takes: they count as missing" if self.left_out else ""
@@ -125,7 +125,7 @@ def cluster_pods(event: PodsObserved) -> ClusterPods:
             containers,
             init_containers,
             pod_requests,
-            tuple([(intern(used.name), _amounts(used.usage)) for used in one.usage]),
+            tuple([(intern(used.name), _interned_amounts(used.usage)) for used in one.usage]),
             one.sampled_ms,
             one.window_ms,
         )
@@ -159,7 +159,7 @@ NO_REQUESTS: Final[Kind] = ((), (), None)
 
 
 def _read_requests(requests: PodRequests) -> Kind:
-    made = [(one.init, _container(one.name, one.requests, one.restartable)) for one in requests.containers]
+    made = [(one.init, _interned_container(one.name, one.requests, one.restartable)) for one in requests.containers]
     return (
         tuple([container for init, container in made if not init]),
         tuple([container for init, container in made if init]),
@@ -168,11 +168,11 @@ def _read_requests(requests: PodRequests) -> Kind:
 
 
 @lru_cache(maxsize=KINDS_KEPT)
-def _container(name: str, requests: Amounts, restartable: bool) -> PodContainer:
+def _interned_container(name: str, requests: Amounts, restartable: bool) -> PodContainer:
     return PodContainer(name, {intern(resource): milli for resource, milli in requests}, restartable)
 
 
-def _amounts(amounts: Amounts) -> Amounts:
+def _interned_amounts(amounts: Amounts) -> Amounts:
     return tuple([(intern(resource), milli) for resource, milli in amounts])
 
 
@@ -213,7 +213,7 @@ def compute_cluster_share(cluster: ClusterPods, rule: MetricRule, rules: HpaRule
         samples=len(samples),
         used_milli=used_milli,
         oldest_ms=oldest_ms,
-        troubles=_troubles(cluster, lost),
+        troubles=_trouble_texts(cluster, lost),
         initialized_ms=NEVER if initialized_ms is None else initialized_ms,
         until_ms=min(
             NEVER if initialized_ms is None else initialized_ms, oldest_ms + rules.sample_age_max_ms + 1, lost_ms
@@ -221,6 +221,6 @@ def compute_cluster_share(cluster: ClusterPods, rule: MetricRule, rules: HpaRule
     )
 
 
-def _troubles(cluster: ClusterPods, lost: bool) -> tuple[str, ...]:
-    told = (f"{cluster.cluster}: {cluster.troubles}",) if cluster.troubles else ()
+def _trouble_texts(cluster: ClusterPods, lost: bool) -> tuple[str, ...]:
+    told = (f"{cluster.cluster}: {cluster.troubles_text}",) if cluster.troubles_text else ()
     return (*told, f"{cluster.cluster}: silent") if lost else told

@@ -186,7 +186,7 @@ class AllPods(Mapping[PodKey, CountedPod]):
         self._clusters = clusters
         self._merged: dict[PodKey, CountedPod] | None = None
 
-    def _pods(self) -> dict[PodKey, CountedPod]:
+    def _merged_pods(self) -> dict[PodKey, CountedPod]:
         if self._merged is None:
             self._merged = {}
             for cluster in self._clusters.values():
@@ -194,13 +194,13 @@ class AllPods(Mapping[PodKey, CountedPod]):
         return self._merged
 
     def __getitem__(self, key: PodKey) -> CountedPod:
-        return self._pods()[key]
+        return self._merged_pods()[key]
 
     def __iter__(self) -> Iterator[PodKey]:
-        return iter(self._pods())
+        return iter(self._merged_pods())
 
     def __len__(self) -> int:
-        return len(self._pods())
+        return len(self._merged_pods())
 
     def values(self) -> ValuesView[CountedPod]:
-        return self._pods().values()
+        return self._merged_pods().values()

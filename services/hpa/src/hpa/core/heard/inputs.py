@@ -53,7 +53,7 @@ class DeclaredWorkload(Struct, frozen=True, gc=False):
     deleting: bool
 
 
-def declared_of(event: WorkloadDeclared) -> DeclaredWorkload:
+def declared_workload_of(event: WorkloadDeclared) -> DeclaredWorkload:
     return DeclaredWorkload(event.kind, event.replicas, event.scale_generation or NO_GENERATION, event.deleting)
 
 
@@ -137,7 +137,7 @@ class WorkloadInputs:
     def texts_bytes(self) -> int:
         """Returns the bytes of the texts of all series, as a running sum of texts_size."""
         if self._summed is not self.loads or not self.loads:
-            self._summed, self._texts_bytes = self.loads, texts_size(self.loads.items())
+            self._summed, self._texts_bytes = self.loads, texts_bytes_of_loads(self.loads.items())
         return self._texts_bytes
 
     def copy(self) -> "WorkloadInputs":
@@ -158,25 +158,25 @@ class WorkloadInputs:
         event = heard.event
         self.applied[f"{heard.topic}/{heard.partition}"] = heard.offset
         if isinstance(event, PodsObserved):
-            return self.take_pods(event, ahead_ms)
+            return self.apply_pods(event, ahead_ms)
         if isinstance(event, WorkloadDeclared):
-            return self.take_declared(declared_of(event))
+            return self.apply_declared(declared_workload_of(event))
         if isinstance(event, LoadObserved):
             self.forget_old_series(event.at_ms, rules)
-            return self.take_load(event, heard.offset, rules, polling_ms)
+            return self.apply_load(event, heard.offset, rules, polling_ms)
         if isinstance(event, BacklogObserved):
-            return self.take_backlog(event, heard.offset, rules, polling_ms)
+            return self.apply_backlog(event, heard.offset, rules, polling_ms)
         if event is None and heard.topic == WORKLOADS.name:
-            return self.take_declared(None)
+            return self.apply_declared(None)
         if event is None and heard.topic == PODS.name:
             return self.forget_pods(heard.key.rpartition("/")[2])
         return False
 
-    def take_declared(self, declared: DeclaredWorkload | None) -> bool:
+    def apply_declared(self, declared: DeclaredWorkload | None) -> bool:
         changed, self.declared = declared != self.declared, declared
         return changed
 
-    def take_pods(self, event: PodsObserved, ahead_ms: int | None = None) -> bool:
+    def apply_pods(self, event: PodsObserved, ahead_ms: int | None = None) -> bool:
         """Applies a record of pods. ahead_ms: how far the cluster's clock is ahead; None: as remembered."""
         known = self.clusters.by_name.get(event.cluster)
         if known is not None and (known.epoch, known.sequence) >= (event.epoch, event.sequence):
@@ -208,7 +208,7 @@ class WorkloadInputs:
         self.clusters.replace_cluster(cluster, None)
         return known
 
-    def take_load(self, event: LoadObserved, offset: int, rules: HpaRules, polling_ms: int = 0) -> bool:
+    def apply_load(self, event: LoadObserved, offset: int, rules: HpaRules, polling_ms: int = 0) -> bool:
         """Applies a report of a value.
 
         A negative value counts as no value. A report beyond the bounds of one workload is dropped.
@@ -219,7 +219,7 @@ class WorkloadInputs:
         known = self.loads.get(key)
         if known is None and len(self.loads) >= rules.series_max:
             return False
-        before_bytes = 0 if known is None else texts_size([(key, known)])
+        before_bytes = 0 if known is None else texts_bytes_of_loads([(key, known)])
         known = known or MetricSeries()
         if event.at_ms < self.loads_from_ms.get(load_name_of(key), 0):
             return False
@@ -229,15 +229,17 @@ class WorkloadInputs:
         if trouble:
             new = _with_failed_report(known, trouble, known.failing_ms or event.at_ms, event.at_ms, polling_ms)
         else:
-            new = MetricSeries(event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=_source(event))
-        after_bytes = texts_size([(key, new)])
+            new = MetricSeries(
+                event.value_milli, event.at_ms, event.window_ms, event.at_ms, source=_bounded_source(event)
+            )
+        after_bytes = texts_bytes_of_loads([(key, new)])
         all_bytes = self.texts_bytes - before_bytes + after_bytes
         if after_bytes > before_bytes and all_bytes > TEXTS_MAX:
             return False
         self._texts_bytes = all_bytes
         return _store_report(self.loads, key, known, replace(new, offset=offset))
 
-    def take_backlog(self, event: BacklogObserved, offset: int, rules: HpaRules, polling_ms: int = 0) -> bool:
+    def apply_backlog(self, event: BacklogObserved, offset: int, rules: HpaRules, polling_ms: int = 0) -> bool:
         """Applies a report of a backlog. polling_ms: as for take_load."""
         key = (event.group, event.topic)
         known = self.backlogs.get(key, Backlog())
@@ -271,7 +273,7 @@ class WorkloadInputs:
         since = now_ms - rules.forgotten_ms
         old = [(key, load) for key, load in self.loads.items() if load.heard_ms <= since]
         if old:
-            self._texts_bytes = self.texts_bytes - texts_size(old)
+            self._texts_bytes = self.texts_bytes - texts_bytes_of_loads(old)
         for key, _ in old:
             del self.loads[key]
 
@@ -297,7 +299,7 @@ def is_without_effect(
     if event.at_ms == known.heard_ms:
         return bool(trouble) or (not known.failing_ms and offset <= known.offset)
     fresh = not known.failing_ms and event.at_ms <= known.at_ms + rules.load_age_max_ms
-    return bool(event.trouble and known.at_ms and fresh and _source(event) != known.source)
+    return bool(event.trouble and known.at_ms and fresh and _bounded_source(event) != known.source)
 
 
 def _store_report(kept: dict[Key, Reported], key: Key, known: Reported, new: Reported) -> bool:
@@ -355,12 +357,12 @@ def partition_bytes_max(topic: str) -> int:
     return PARTITION_BYTES + len(topic.encode())
 
 
-def texts_size(loads: Iterable[tuple[LoadKey, MetricSeries]]) -> int:
+def texts_bytes_of_loads(loads: Iterable[tuple[LoadKey, MetricSeries]]) -> int:
     """Returns the bytes of the names, sources and troubles of these loads."""
     return sum(len(text.encode()) for key, load in loads for text in (*key, load.source, load.trouble))
 
 
-def _source(event: LoadObserved | BacklogObserved) -> str:
+def _bounded_source(event: LoadObserved | BacklogObserved) -> str:
     """Returns the source, cut to the length that is kept."""
     return cut_text_to_bytes(event.source, SOURCE_MAX)
 
@@ -386,7 +388,7 @@ def _next_backlog(known: Backlog, event: BacklogObserved, polling_ms: int) -> Ba
         oldest_ms=tuple(one.oldest_ms for one in event.partitions),
         at_ms=event.at_ms,
         heard_ms=event.at_ms,
-        source=_source(event),
+        source=_bounded_source(event),
         committed=known.committed if again else before,
         endless_ms=(known.failing_ms or known.endless_ms or event.at_ms) if endless else 0,
         failures=failures,

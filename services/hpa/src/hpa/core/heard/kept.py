@@ -25,7 +25,7 @@ CHARACTER_BYTES: Final = 4
 Observed = LoadObserved | BacklogObserved
 
 
-def fitted(event: Event | None) -> Event | None:
+def event_with_bounded_texts(event: Event | None) -> Event | None:
     """Returns an event whose texts are cut to what the inputs keep of them; decisions are the same.
 
     A backlog of more partitions than are kept of one workload has none of them, and says so as its trouble.
@@ -44,18 +44,18 @@ def has_long_names(event: Event | None) -> bool:
     """Returns whether the names of a value or backlog have more than NAMES_BYTES_MAX bytes together."""
     if not isinstance(event, LoadObserved | BacklogObserved):
         return False
-    names = _names(event)
+    names = _names_in_event(event)
     if CHARACTER_BYTES * sum(map(len, names)) <= NAMES_BYTES_MAX:
         return False
     return sum(len(name.encode(errors="replace")) for name in names) > NAMES_BYTES_MAX
 
 
-def kept_bytes(heard: HeardRecord) -> int:
+def record_memory_bytes(heard: HeardRecord) -> int:
     """Returns about the most bytes that a record takes in memory."""
     event = heard.event
     characters, rows = len(heard.key), 0
     if isinstance(event, LoadObserved | BacklogObserved):
-        characters += sum(map(len, (*_names(event), event.source, event.trouble)))
+        characters += sum(map(len, (*_names_in_event(event), event.source, event.trouble)))
     if isinstance(event, BacklogObserved):
         rows = len(event.partitions)
         characters += sum(len(one.topic) for one in event.partitions)
@@ -67,7 +67,7 @@ def kept_bytes(heard: HeardRecord) -> int:
     return RECORD_BYTES + ROW_BYTES * rows + CHARACTER_BYTES * characters
 
 
-def _names(event: Observed) -> tuple[str, ...]:
+def _names_in_event(event: Observed) -> tuple[str, ...]:
     if isinstance(event, LoadObserved):
         return event.namespace, event.name, event.metric, event.object, event.series, event.cluster, event.pod
     return event.namespace, event.name, event.connection, event.group, event.topic

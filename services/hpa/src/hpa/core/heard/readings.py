@@ -9,11 +9,18 @@ from msgspec.structs import replace
 from hpa.core.cron import InvalidCron
 from hpa.core.heard.cluster_pods import NEVER
 from hpa.core.heard.inputs import MetricSeries, WorkloadInputs, pod_loads
-from hpa.core.keda.cron_trigger import CronTrigger, activity
+from hpa.core.keda.cron_trigger import CronTrigger, cron_activity_at
 from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, lag_of_partitions
 from hpa.core.kubernetes.pods import PodKey, Sample
 from hpa.core.kubernetes.policy import EXTERNAL, OBJECT, PODS, Metric
-from hpa.core.kubernetes.proposals import PodReading, Reading, SeriesReading, TotalsReading, UnavailableMetric, rule_of
+from hpa.core.kubernetes.proposals import (
+    PodReading,
+    Reading,
+    SeriesReading,
+    TotalsReading,
+    UnavailableMetric,
+    metric_rule_of,
+)
 from hpa.core.manifests.scaled_object import NamedTrigger, PrometheusTrigger
 from hpa.core.rules import HpaRules
 
@@ -80,7 +87,7 @@ def read_metric(metric: Metric, inputs: WorkloadInputs, moment: ReadingMoment) -
 
 
 def _read_resource(metric: Metric, inputs: WorkloadInputs, moment: ReadingMoment) -> MetricReading:
-    rule = rule_of(metric, pod_level_resources=moment.rules.settings.pod_level_resources)
+    rule = metric_rule_of(metric, pod_level_resources=moment.rules.settings.pod_level_resources)
     found = inputs.clusters.total_share(rule, moment.rules, moment.now_ms)
     trouble = "; ".join(found.troubles)
     if not found.samples:
@@ -220,7 +227,7 @@ def read_kafka(trigger: KafkaTrigger, inputs: WorkloadInputs, moment: ReadingMom
 
 def _read_cron(trigger: CronTrigger, moment: ReadingMoment) -> MetricReading:
     try:
-        found = activity(trigger, moment.now_ms // 1000)
+        found = cron_activity_at(trigger, moment.now_ms // 1000)
     except InvalidCron as error:
         return MetricReading(
             UnavailableMetric(str(error)), CRON, failing_ms=moment.since_ms, failures=1, trouble=str(error)

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from hpa.core.cron import InvalidCron, next_after, parse_cron, parse_zone
+from hpa.core.cron import InvalidCron, next_match_s, parse_cron, parse_zone
 
 REPLACED: Final = ((" ", ""), ("*", "x"), ("/", "Sl"), ("?", "Qm"), (",", "Cm"))
 
@@ -57,7 +57,7 @@ def read_cron_trigger(metadata: Mapping[str, str]) -> CronTrigger:
     return CronTrigger(start, end, metadata["timezone"], int(desired))
 
 
-def activity(trigger: CronTrigger, now_s: int) -> CronActivity:
+def cron_activity_at(trigger: CronTrigger, now_s: int) -> CronActivity:
     """Returns whether the trigger is active at now_s.
 
     Raises InvalidCron for an unknown zone or a line that never comes.
@@ -66,7 +66,7 @@ def activity(trigger: CronTrigger, now_s: int) -> CronActivity:
         zone = parse_zone(trigger.zone)
     except InvalidCron as error:
         raise InvalidCron(f"timezone: {error}") from None
-    start, end = (next_after(parse_cron(line), zone, now_s) for line in (trigger.start, trigger.end))
+    start, end = (next_match_s(parse_cron(line), zone, now_s) for line in (trigger.start, trigger.end))
     if start is None or end is None:
         name, line = ("start", trigger.start) if start is None else ("end", trigger.end)
         raise InvalidCron(f"{name}: cron {line!r}: expected a time that comes")

@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from hpa.core.keda.functions import FUNCTIONS, ExpressionFailed, Function
-from hpa.core.kubernetes.go_numbers import INT64_MAX, divide_doubles, int64, wrapped64
+from hpa.core.kubernetes.go_numbers import INT64_MAX, divide_doubles, int64_of_double, wrap_to_int64
 
 INT: Final = "int"
 FLOAT: Final = "float"
@@ -66,13 +66,13 @@ def parse_expression(text: str, names: Sequence[str]) -> ExpressionNode:
     """Returns the expression over these names, which are doubles or nil. Raises InvalidExpression."""
     if len(text) > LENGTH_MAX:
         raise InvalidExpression(f"expression of {len(text)} characters: expected at most {LENGTH_MAX}")
-    tokens = _tokens(text)
+    tokens = _split_tokens(text)
     if len(tokens) > TOKENS_MAX:
         raise InvalidExpression(f"expression of {len(tokens)} words and signs: expected at most {TOKENS_MAX}")
     return _Parser(tokens, dict.fromkeys(names, FLOAT)).parse_whole()
 
 
-def _tokens(text: str) -> list[str]:
+def _split_tokens(text: str) -> list[str]:
     found: list[str] = []
     at = 0
     stripped = text.rstrip()
@@ -95,89 +95,89 @@ class _Parser:
         self._depth = 0
 
     def parse_whole(self) -> ExpressionNode:
-        node = self._sequence()
+        node = self._parse_sequence()
         if self._at < len(self._tokens):
             raise InvalidExpression(f"expected an end, not {self._tokens[self._at]!r}")
         return node
 
-    def _peek(self) -> str:
+    def _peek_token(self) -> str:
         return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
     def _take_token(self, expected: str = "") -> str:
-        token = self._peek()
+        token = self._peek_token()
         if not token or (expected and token != expected):
             raise InvalidExpression(f"expected {expected or 'more'!r}, not {token or 'the end'!r}")
         self._at += 1
         return token
 
-    def _sequence(self) -> ExpressionNode:
-        if self._peek() != "let":
-            return self._expression(0)
+    def _parse_sequence(self) -> ExpressionNode:
+        if self._peek_token() != "let":
+            return self._parse_subexpression(0)
         self._take_token()
         name = self._take_token()
         if not name.isidentifier() or name in WORDS or name in self._kinds:
             raise InvalidExpression(f"let {name!r}: expected a new name")
         self._take_token("=")
-        value = self._expression(0)
+        value = self._parse_subexpression(0)
         self._take_token(";")
         self._kinds[name] = value.kind
-        body = self._sequence()
+        body = self._parse_sequence()
         return ExpressionNode(body.kind, lambda env: body.value({**env, name: value.value(env)}))
 
-    def _expression(self, precedence: int) -> ExpressionNode:
+    def _parse_subexpression(self, precedence: int) -> ExpressionNode:
         self._depth += 1
         if self._depth > DEPTH_MAX:
             raise InvalidExpression(f"expected at most {DEPTH_MAX} expressions inside each other")
-        left = self._operand()
+        left = self._parse_operand()
         before = ""
-        while (sign := SPELLED.get(self._peek(), self._peek())) in BINARY and BINARY[sign] >= precedence:
+        while (sign := SPELLED.get(self._peek_token(), self._peek_token())) in BINARY and BINARY[sign] >= precedence:
             if before and (before == "??") != (sign == "??"):
                 raise InvalidExpression("?? beside another operator: expected parentheses around one of them")
             self._take_token()
-            right = self._expression(BINARY[sign] + (0 if sign == "**" else 1))
-            left = _binary(sign, left, right)
+            right = self._parse_subexpression(BINARY[sign] + (0 if sign == "**" else 1))
+            left = _binary_node(sign, left, right)
             before = sign
-        if precedence == 0 and self._peek() == "?":
-            left = self._choice(left)
+        if precedence == 0 and self._peek_token() == "?":
+            left = self._parse_choice(left)
         self._depth -= 1
         return left
 
-    def _choice(self, condition: ExpressionNode) -> ExpressionNode:
+    def _parse_choice(self, condition: ExpressionNode) -> ExpressionNode:
         if condition.kind not in (BOOL, ANY):
             raise InvalidExpression(f"before ?: expected a condition, not {condition.kind}")
         self._take_token("?")
-        yes = self._expression(0)
+        yes = self._parse_subexpression(0)
         self._take_token(":")
-        no = self._expression(0)
+        no = self._parse_subexpression(0)
         return ExpressionNode(
             _common_kind(yes.kind, no.kind), lambda env: (yes if condition.value(env) else no).value(env)
         )
 
-    def _operand(self) -> ExpressionNode:
+    def _parse_operand(self) -> ExpressionNode:
         token = self._take_token()
         if token in UNARY:
-            return _unary(SPELLED.get(token, token), self._expression(UNARY[token]))
+            return _unary_node(SPELLED.get(token, token), self._parse_subexpression(UNARY[token]))
         if token == "(":
-            node = self._sequence()
+            node = self._parse_sequence()
             self._take_token(")")
             return node
         if token == "[":
-            return _array(self._parse_list("]"))
+            return _array_node(self._parse_list("]"))
         if token[0].isdigit() or token[0] == ".":
-            return _number(token)
+            return _number_node(token)
         return self._parse_name(token)
 
     def _parse_name(self, token: str) -> ExpressionNode:
         if token in ("nil", "true", "false"):
             value = {"nil": None, "true": True, "false": False}[token]
             return ExpressionNode(NIL if value is None else BOOL, lambda _: value)
-        if self._peek() == "(" and token.isidentifier():
-            return self._call(token)
+        if self._peek_token() == "(" and token.isidentifier():
+            return self._parse_call(token)
         if token not in self._kinds:
             raise InvalidExpression(f"unknown name {token!r}: expected one of {', '.join(sorted(self._kinds))}")
         return ExpressionNode(self._kinds[token], lambda env: env[token])
 
-    def _call(self, name: str) -> ExpressionNode:
+    def _parse_call(self, name: str) -> ExpressionNode:
         function = FUNCTIONS.get(name)
         if function is None:
             raise InvalidExpression(f"function {name!r} is not supported; known are {', '.join(sorted(FUNCTIONS))}")
@@ -187,31 +187,33 @@ class _Parser:
 
     def _parse_list(self, end: str, *, predicate: bool = False) -> list[ExpressionNode]:
         found: list[ExpressionNode] = []
-        while self._peek() != end:
+        while self._peek_token() != end:
             if found:
                 self._take_token(",")
-            found.append(self._predicate() if predicate and self._peek() == "{" else self._expression(0))
+            found.append(
+                self._parse_predicate() if predicate and self._peek_token() == "{" else self._parse_subexpression(0)
+            )
         self._take_token(end)
         return found
 
-    def _predicate(self) -> ExpressionNode:
+    def _parse_predicate(self) -> ExpressionNode:
         self._take_token("{")
         if ELEMENT in self._kinds:
             raise InvalidExpression("in braces: braces inside of them are not supported")
         outer, self._kinds = self._kinds, {**self._kinds, ELEMENT: FLOAT}
-        body = self._expression(0)
+        body = self._parse_subexpression(0)
         self._kinds = outer
         self._take_token("}")
         if body.kind not in (BOOL, ANY):
             raise InvalidExpression(f"in braces: expected a condition, not {body.kind}")
-        return ExpressionNode(PREDICATE, lambda env: _as_predicate(body, env))
+        return ExpressionNode(PREDICATE, lambda env: _predicate_function(body, env))
 
 
-def _as_predicate(body: ExpressionNode, env: Environment) -> Any:
+def _predicate_function(body: ExpressionNode, env: Environment) -> Any:
     return lambda element: body.value({**env, ELEMENT: element})
 
 
-def _number(token: str) -> ExpressionNode:
+def _number_node(token: str) -> ExpressionNode:
     plain = token.replace("_", "")
     value: int | float = int(plain) if plain.isdigit() else float(plain)
     if value > (INT64_MAX if isinstance(value, int) else sys.float_info.max):
@@ -219,7 +221,7 @@ def _number(token: str) -> ExpressionNode:
     return ExpressionNode(INT if isinstance(value, int) else FLOAT, lambda _: value)
 
 
-def _array(items: list[ExpressionNode]) -> ExpressionNode:
+def _array_node(items: list[ExpressionNode]) -> ExpressionNode:
     """Returns an array of numbers or other values. An array of arrays is refused.
 
     So the time to compute a formula is bounded by the length of its text.
@@ -227,13 +229,13 @@ def _array(items: list[ExpressionNode]) -> ExpressionNode:
     if any(item.kind == ARRAY for item in items):
         raise InvalidExpression("an array in an array is not supported")
 
-    def value(env: Environment) -> Value:
+    def compute_items(env: Environment) -> Value:
         found = [item.value(env) for item in items]
         if any(isinstance(one, list) for one in found):
             raise ExpressionFailed("an array in an array is not supported")
         return found
 
-    return ExpressionNode(ARRAY, value)
+    return ExpressionNode(ARRAY, compute_items)
 
 
 def _call_node(name: str, function: Function, arguments: list[ExpressionNode]) -> ExpressionNode:
@@ -255,7 +257,7 @@ def _common_kind(one: str, other: str) -> str:
     return other if one == NIL else one if other == NIL else ANY
 
 
-def _unary(sign: str, operand: ExpressionNode) -> ExpressionNode:
+def _unary_node(sign: str, operand: ExpressionNode) -> ExpressionNode:
     if sign == "not":
         _check_kinds((BOOL, ANY), operand)
         return ExpressionNode(BOOL, lambda env: not operand.value(env))
@@ -270,7 +272,7 @@ def _check_kinds(kinds: tuple[str, ...], *operands: ExpressionNode) -> None:
             raise InvalidExpression(f"expected {' or '.join(kinds[:-1])}, not {operand.kind}")
 
 
-def _binary(sign: str, left: ExpressionNode, right: ExpressionNode) -> ExpressionNode:
+def _binary_node(sign: str, left: ExpressionNode, right: ExpressionNode) -> ExpressionNode:
     if sign == "??":
         return ExpressionNode(ANY, lambda env: right.value(env) if (found := left.value(env)) is None else found)
     if sign in ("and", "or"):
@@ -286,10 +288,10 @@ def _binary(sign: str, left: ExpressionNode, right: ExpressionNode) -> Expressio
         return ExpressionNode(
             BOOL, lambda env: compared(_checked_number(left.value(env)), _checked_number(right.value(env)))
         )
-    return _arithmetic(sign, left, right)
+    return _arithmetic_node(sign, left, right)
 
 
-def _arithmetic(sign: str, left: ExpressionNode, right: ExpressionNode) -> ExpressionNode:
+def _arithmetic_node(sign: str, left: ExpressionNode, right: ExpressionNode) -> ExpressionNode:
     _check_kinds((INT, ANY) if sign == "%" else (INT, FLOAT, ANY), left, right)
     kind = FLOAT if sign in ("/", "**") else _common_kind(left.kind, right.kind)
     apply = ARITHMETIC[sign]
@@ -299,11 +301,11 @@ def _arithmetic(sign: str, left: ExpressionNode, right: ExpressionNode) -> Expre
 def _wrap_in_64_bits(apply: Callable[[Any, Any], float]) -> Callable[[float, float], float]:
     """Returns the operation with whole numbers as in Go: a result that does not fit wraps round."""
 
-    def applied(left: float, right: float) -> float:
+    def apply_wrapped(left: float, right: float) -> float:
         found = apply(left, right)
-        return wrapped64(found) if isinstance(found, int) else found
+        return wrap_to_int64(found) if isinstance(found, int) else found
 
-    return applied
+    return apply_wrapped
 
 
 def _power(base: float, exponent: float) -> float:
@@ -319,7 +321,7 @@ def _power(base: float, exponent: float) -> float:
 def _remainder(dividend: float, divisor: float) -> float:
     if not isinstance(dividend, int) or not isinstance(divisor, int) or divisor == 0:
         raise ExpressionFailed("a remainder needs whole numbers, and not 0 to divide by")
-    return int64(abs(dividend) % abs(divisor)) * (-1 if dividend < 0 else 1)
+    return int64_of_double(abs(dividend) % abs(divisor)) * (-1 if dividend < 0 else 1)
 
 
 ARITHMETIC: Final[Mapping[str, Callable[[float, float], float]]] = {

@@ -102,8 +102,8 @@ def answer_of_trigger(
         return TriggerMetric(None, counted, NO_FALLBACK_FOUND)
     if fallback.behavior == SCALING_MODIFIERS:
         return TriggerMetric((NOTHING_MILLI,), counted, FALLBACK_EXISTS)
-    replicas = _replicas(fallback, now)
-    milli = None if replicas is None else _metric_milli(trigger, replicas, now)
+    replicas = _fallback_replicas(fallback, now)
+    milli = None if replicas is None else _metric_milli_for_replicas(trigger, replicas, now)
     if milli is None:
         return TriggerMetric(None, counted, FALLBACK_EXISTS, failed=True)
     return TriggerMetric((milli,), counted, FALLBACK_EXISTS, active=True, of_composite=trigger.composite is not None)
@@ -120,7 +120,7 @@ def parse_whole_number(text: str) -> int:
     return int(text) if re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII) else 0
 
 
-def _replicas(fallback: Fallback, now: ReplicaCounts) -> int | None:
+def _fallback_replicas(fallback: Fallback, now: ReplicaCounts) -> int | None:
     if fallback.behavior == STATIC:
         return fallback.replicas
     if now.replicas is None:
@@ -134,7 +134,7 @@ def _replicas(fallback: Fallback, now: ReplicaCounts) -> int | None:
     return fallback.replicas
 
 
-def _metric_milli(trigger: Trigger, replicas: int, now: ReplicaCounts) -> int | None:
+def _metric_milli_for_replicas(trigger: Trigger, replicas: int, now: ReplicaCounts) -> int | None:
     """Returns the value for which Kubernetes' arithmetic gives exactly these replicas."""
     composite = trigger.composite
     target_milli = trigger.target_milli if composite is None else parse_whole_number(composite.target) * 1000

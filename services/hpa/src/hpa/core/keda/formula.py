@@ -12,7 +12,7 @@ from msgspec import Struct
 from hpa.core.keda.expressions import ANY, FLOAT, INT, ExpressionNode, InvalidExpression, parse_expression
 from hpa.core.keda.fallback import SCALING_MODIFIERS, Fallback
 from hpa.core.keda.functions import ExpressionFailed
-from hpa.core.kubernetes.go_numbers import INT64_MAX, INT64_MIN, int64
+from hpa.core.kubernetes.go_numbers import INT64_MAX, INT64_MIN, int64_of_double
 
 MILLI: Final = 1e-3
 """The factor from milli-units to doubles, as for Kubernetes' quantities. A division would round differently."""
@@ -63,7 +63,7 @@ def composite_milli(
         return int(float(found) * 1000)
     if fallback is None or formula.node.kind != ANY:
         raise ExpressionFailed(f"formula {formula.text!r}: its result is nil")
-    return int64(fallback.replicas * target * 1000)
+    return int64_of_double(fallback.replicas * target * 1000)
 
 
 def trigger_name_by_metric(metric: str, trigger: str, formula: str) -> dict[str, str]:

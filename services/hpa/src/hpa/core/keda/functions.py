@@ -71,10 +71,10 @@ def _median(values: list[Any]) -> float:
 
 def _mean(values: list[Any]) -> float:
     numbers = flatten_numbers(values)
-    return _total(numbers) / len(numbers) if numbers else 0.0
+    return _sum_in_order(numbers) / len(numbers) if numbers else 0.0
 
 
-def _total(numbers: Sequence[float]) -> float:
+def _sum_in_order(numbers: Sequence[float]) -> float:
     """Returns the sum, added one after the other, because sum() of Python 3.12 rounds differently."""
     total: float = 0
     for number in numbers:
@@ -82,19 +82,19 @@ def _total(numbers: Sequence[float]) -> float:
     return total
 
 
-def _count(values: list[Any]) -> int:
+def _count_true_elements(values: list[Any]) -> int:
     if not isinstance(values[0], list):
         raise ExpressionFailed("expected an array")
     return sum(1 for element in values[0] if (values[1](element) if len(values) > 1 else element is True))
 
 
-def _whole_number(value: float) -> int:
+def _whole_number_in_64_bits(value: float) -> int:
     if not INT64_MIN <= value <= INT64_MAX:
         raise ExpressionFailed(f"expected a number that can be whole, in 64 bits, not {value}")
     return int(value)
 
 
-def _rounded(value: float) -> float:
+def _rounded_half_away(value: float) -> float:
     away = math.floor(abs(value) + 0.5) if math.isfinite(value) else abs(value)
     if math.isfinite(value) and abs(value) + 0.5 - away == 0 and abs(value) % 1 < 0.5:
         away -= 1  # The addition above may round up a value just under one half.
@@ -105,13 +105,13 @@ FUNCTIONS: Final[Mapping[str, Function]] = {
     "abs": Function(lambda values: abs(_single_number(values))),
     "ceil": Function(lambda values: ceiling(_single_number(values)), kind="float"),
     "floor": Function(lambda values: -ceiling(-_single_number(values)), kind="float"),
-    "round": Function(lambda values: _rounded(_single_number(values)), kind="float"),
-    "int": Function(lambda values: _whole_number(_single_number(values)), kind="int"),
+    "round": Function(lambda values: _rounded_half_away(_single_number(values)), kind="float"),
+    "int": Function(lambda values: _whole_number_in_64_bits(_single_number(values)), kind="int"),
     "float": Function(lambda values: float(_single_number(values)), kind="float"),
     "max": Function(lambda values: max(_nonempty_numbers(values)), most=MANY),
     "min": Function(lambda values: min(_nonempty_numbers(values)), most=MANY),
     "mean": Function(_mean, most=MANY, kind="float"),
     "median": Function(_median, most=MANY, kind="float"),
-    "sum": Function(lambda values: _total(flatten_numbers(values)[::-1])),  # Expr adds a + (b + c).
-    "count": Function(_count, most=2, kind="int", predicate=True),
+    "sum": Function(lambda values: _sum_in_order(flatten_numbers(values)[::-1])),  # Expr adds a + (b + c).
+    "count": Function(_count_true_elements, most=2, kind="int", predicate=True),
 }

@@ -70,14 +70,14 @@ def jobs_wanted(strategy: JobStrategy, queue: Queue, min_replicas: int, max_repl
         return JobsWanted(most - running if over else queue.max_scale - queue.pending, queue.scale_to)
     if strategy.name == EAGER:
         return JobsWanted(min(most - running - queue.pending, queue.max_scale), most)
-    share = _percentage(strategy.running_percentage) if strategy.name == CUSTOM else None
+    share = _parse_percentage(strategy.running_percentage) if strategy.name == CUSTOM else None
     if share is None:
         return JobsWanted(queue.max_scale - running, queue.scale_to)
     left = queue.max_scale - strategy.deduction - int(running * share)
     return JobsWanted(min(left, most), queue.scale_to)
 
 
-def _percentage(text: str) -> float | None:
+def _parse_percentage(text: str) -> float | None:
     try:
         share = float(text)
     except ValueError:

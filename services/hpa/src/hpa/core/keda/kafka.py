@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from hpa.core.kubernetes.go_numbers import INT32_MAX, quotient
+from hpa.core.kubernetes.go_numbers import INT32_MAX, truncated_quotient
 
 LATEST: Final = "latest"
 EARLIEST: Final = "earliest"
@@ -126,15 +126,15 @@ def capped_lag(trigger: KafkaTrigger, total: int, partitions: int, lagging: int)
     if trigger.even:
         total = threshold * balancing_factor(total, partitions, threshold)
     bound = lagging if trigger.limit_to_lagging else partitions
-    over = total > bound * threshold if trigger.exact else quotient(total, threshold) > bound
+    over = total > bound * threshold if trigger.exact else truncated_quotient(total, threshold) > bound
     return bound * threshold if over else total
 
 
-def factors(number: int) -> list[int]:
+def divisors_of(number: int) -> list[int]:
     """Returns the divisors, ascending; none for 0."""
     return [candidate for candidate in range(1, number + 1) if number % candidate == 0]
 
 
 def balancing_factor(total: int, partitions: int, threshold: int) -> int:
     """Returns the smallest divisor of the number of partitions that is enough consumers; else the number itself."""
-    return next((factor for factor in factors(partitions) if factor * threshold >= total), partitions)
+    return next((factor for factor in divisors_of(partitions) if factor * threshold >= total), partitions)

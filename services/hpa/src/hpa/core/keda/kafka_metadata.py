@@ -47,18 +47,18 @@ def read_kafka_trigger(metadata: Mapping[str, str]) -> KafkaTrigger:
         raise InvalidTrigger(f"version {version!r}: expected three numbers, as 1.0.0")
     trigger = KafkaTrigger(
         group=_checked_name(_required_field(metadata, "consumerGroup"), "consumerGroup"),
-        brokers=_brokers(_required_field(metadata, "bootstrapServers")),
+        brokers=_parse_brokers(_required_field(metadata, "bootstrapServers")),
         topic=topic,
-        lag_threshold=_number(metadata, "lagThreshold", 10, least=1),
-        activation_lag_threshold=_number(metadata, "activationLagThreshold", 0, least=0),
+        lag_threshold=_parse_number_field(metadata, "lagThreshold", 10, least=1),
+        activation_lag_threshold=_parse_number_field(metadata, "activationLagThreshold", 0, least=0),
         offset_reset=reset,
         partitions=merge_ranges(read_partitions(limitation)) if topic and limitation else None,
-        allow_idle=_boolean(metadata, "allowIdleConsumers"),
-        limit_to_lagging=_boolean(metadata, "limitToPartitionsWithLag"),
-        even=_boolean(metadata, "ensureEvenDistributionOfPartitions"),
-        exclude_persistent=_boolean(metadata, "excludePersistentLag"),
-        zero_on_invalid=_boolean(metadata, "scaleToZeroOnInvalidOffset"),
-        full_metadata=_boolean(metadata, "fullMetadata", True),
+        allow_idle=_parse_boolean_field(metadata, "allowIdleConsumers"),
+        limit_to_lagging=_parse_boolean_field(metadata, "limitToPartitionsWithLag"),
+        even=_parse_boolean_field(metadata, "ensureEvenDistributionOfPartitions"),
+        exclude_persistent=_parse_boolean_field(metadata, "excludePersistentLag"),
+        zero_on_invalid=_parse_boolean_field(metadata, "scaleToZeroOnInvalidOffset"),
+        full_metadata=_parse_boolean_field(metadata, "fullMetadata", True),
     )
     _check_combination(trigger)
     return trigger
@@ -79,7 +79,7 @@ def _check_combination(trigger: KafkaTrigger) -> None:
             raise InvalidTrigger(f"topic: missing; expected one with {name}")
 
 
-def _brokers(text: str) -> tuple[str, ...]:
+def _parse_brokers(text: str) -> tuple[str, ...]:
     count = text.count(",") + 1
     if count > BROKERS_MAX:
         raise InvalidTrigger(f"bootstrapServers: {count} brokers: expected at most {BROKERS_MAX}")
@@ -99,7 +99,7 @@ def read_partitions(text: str) -> tuple[Range, ...]:
         )
     found: list[Range] = []
     for part in text.split(","):
-        ends = [_partition(end, text) for end in part.split("-")]
+        ends = [_parse_partition(end, text) for end in part.split("-")]
         if len(ends) > 2:
             raise InvalidTrigger(f"partitionLimitation {text!r}: expected at most one dash in {part!r}")
         if ends[-1] - ends[0] >= PARTITIONS_MAX:
@@ -120,7 +120,7 @@ def merge_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
     return tuple(found)
 
 
-def _partition(text: str, whole: str) -> int:
+def _parse_partition(text: str, whole: str) -> int:
     written = text.strip()
     if not NUMBER.fullmatch(written) or not 0 <= int(written) <= INT32_MAX:
         raise InvalidTrigger(f"partitionLimitation {whole!r}: expected numbers, as 1,3,10-20")
@@ -139,14 +139,14 @@ def _checked_name(name: str, field: str) -> str:
     return name
 
 
-def _number(metadata: Mapping[str, str], name: str, default: int, *, least: int) -> int:
+def _parse_number_field(metadata: Mapping[str, str], name: str, default: int, *, least: int) -> int:
     written = metadata.get(name) or str(default)
     if not NUMBER.fullmatch(written) or not least <= int(written) <= INT64_MAX:
         raise InvalidTrigger(f"{name} {written!r}: expected a number of at least {least}")
     return int(written)
 
 
-def _boolean(metadata: Mapping[str, str], name: str, default: bool = False) -> bool:
+def _parse_boolean_field(metadata: Mapping[str, str], name: str, default: bool = False) -> bool:
     written = metadata.get(name) or str(default)
     if written not in BOOLEANS:
         raise InvalidTrigger(f"{name} {written!r}: expected true or false")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from msgspec import Struct
 from msgspec.structs import replace
 
-from hpa.core.kubernetes.go_numbers import INT32_MAX, INT32_MIN, ceiling, int32
+from hpa.core.kubernetes.go_numbers import INT32_MAX, INT32_MIN, ceiling, int32_of_double
 from hpa.core.kubernetes.history import (
     ScalingHistory,
     Steps,
@@ -97,21 +97,21 @@ def limit_rate(
 def up_limit(current: int, rules: ScalingRules, history: ScalingHistory, now_ms: int) -> int:
     """Returns the most replicas that the policies allow, counted from the size at the start of each period."""
 
-    def proposed(start: int, kind: str, amount: int) -> int:
-        return start + amount if kind == BY_PODS else int32(ceiling(float(start) * (1 + amount / 100)))
+    def size_after_growing(start: int, kind: str, amount: int) -> int:
+        return start + amount if kind == BY_PODS else int32_of_double(ceiling(float(start) * (1 + amount / 100)))
 
     chosen, least = (min, INT32_MAX) if rules.select == SELECT_MIN else (max, INT32_MIN)
-    return _limit_of_policies(current, rules, history, now_ms, proposed, chosen, least)
+    return _limit_of_policies(current, rules, history, now_ms, size_after_growing, chosen, least)
 
 
 def down_limit(current: int, rules: ScalingRules, history: ScalingHistory, now_ms: int) -> int:
     """Returns the fewest replicas that the policies allow, counted from the size at the start of each period."""
 
-    def proposed(start: int, kind: str, amount: int) -> int:
-        return start - amount if kind == BY_PODS else int32(float(start) * (1 - amount / 100))
+    def size_after_shrinking(start: int, kind: str, amount: int) -> int:
+        return start - amount if kind == BY_PODS else int32_of_double(float(start) * (1 - amount / 100))
 
     chosen, most = (max, INT32_MIN) if rules.select == SELECT_MIN else (min, INT32_MAX)
-    return _limit_of_policies(current, rules, history, now_ms, proposed, chosen, most)
+    return _limit_of_policies(current, rules, history, now_ms, size_after_shrinking, chosen, most)
 
 
 def _limit_of_policies(
@@ -189,7 +189,7 @@ def limit_doubling(
     start: the size that the cap doubles; None: the present size.
     """
     begun = current if start is None else start
-    limit = max(int32(max(settings.scale_up_limit_factor * begun, settings.scale_up_limit_minimum)), current)
+    limit = max(int32_of_double(max(settings.scale_up_limit_factor * begun, settings.scale_up_limit_minimum)), current)
     most, reason = (limit, SCALE_UP_LIMIT) if bounds.most > limit else (bounds.most, TOO_MANY_REPLICAS)
     if desired < bounds.least:
         return bounds.least, TOO_FEW_REPLICAS

@@ -129,7 +129,7 @@ GOT_SCALE: Final = AutoscalerCondition(ABLE_TO_SCALE, True, "SucceededGetScale",
 
 
 @lru_cache(maxsize=1024)
-def _condition(kind: str, status: bool, reason: str, message: str = "") -> AutoscalerCondition:
+def _cached_condition(kind: str, status: bool, reason: str, message: str = "") -> AutoscalerCondition:
     """Returns a condition. Equal conditions are one cached object."""
     return AutoscalerCondition(kind, status, reason, message)
 
@@ -164,14 +164,16 @@ def decide_replicas(
     current = scale.replicas
     history = known.history
     if history.steps is None:
-        history = replace(history, steps=with_recommendation((), current, now_ms, _window_ms(policy, settings)))
+        history = replace(
+            history, steps=with_recommendation((), current, now_ms, _stabilization_window_ms(policy, settings))
+        )
     said = known.conditions
     if not settings.scale_to_zero:
         said = tuple(one for one in said if one.kind != SCALED_TO_ZERO)
     first = bool(said) and said[0].kind == ABLE_TO_SCALE  # This is the order after a first decision with a scale.
     said = (GOT_SCALE, *said[1:]) if first else with_conditions(said, GOT_SCALE)
     begun = Decision(current, current, None, "", history, said)
-    if current == 0 and not _computes_at_zero(policy, known, settings):
+    if current == 0 and not _needs_metrics_at_zero(policy, known, settings):
         return _disabled_decision(begun)
     if current > policy.max_replicas:
         return replace(begun, desired=policy.max_replicas, replicas=policy.max_replicas, reason=ABOVE_MAX)
@@ -185,7 +187,7 @@ def decide_replicas(
     return _normalized_decision(begun, policy, found, settings, now_ms)
 
 
-def _computes_at_zero(policy: Autoscaler, known: AutoscalerState, settings: ControllerSettings) -> bool:
+def _needs_metrics_at_zero(policy: Autoscaler, known: AutoscalerState, settings: ControllerSettings) -> bool:
     """Returns whether metrics are read at zero replicas.
 
     They are read if hpa itself scaled to zero or from_zero is set, and if the minimum is above zero or some metric has
@@ -216,7 +218,7 @@ def _decision_without_proposal(begun: Decision, found: MetricProposal, desired: 
     conditions = with_conditions(
         begun.conditions, AutoscalerCondition(SCALING_ACTIVE, False, first.reason, first.message)
     )
-    notices = (*_warnings(found), AutoscalerNotice(WARNING, "FailedComputeMetricsReplicas", first.message))
+    notices = (*_failure_warnings(found), AutoscalerNotice(WARNING, "FailedComputeMetricsReplicas", first.message))
     return replace(begun, desired=desired, conditions=conditions, statuses=found.statuses, notices=notices, failed=True)
 
 
@@ -234,8 +236,8 @@ def _normalized_decision(
     conditions = with_conditions(
         begun.conditions,
         _valid_metric_condition(found.metric),
-        _condition(ABLE_TO_SCALE, True, left.stabilized_reason),
-        _condition(SCALING_LIMITED, left.is_limited, left.limited_reason),
+        _cached_condition(ABLE_TO_SCALE, True, left.stabilized_reason),
+        _cached_condition(SCALING_LIMITED, left.is_limited, left.limited_reason),
     )
     reason = f"{metric} above target" if wanted > current else "All metrics below target" if wanted < current else ""
     replicas = max(left.replicas, policy.min_replicas)  # A size that left zero may still be limited below the minimum.
@@ -249,7 +251,7 @@ def _normalized_decision(
         history=ScalingHistory(left.steps, history.ups, history.downs),
         conditions=conditions,
         statuses=found.statuses,
-        notices=_warnings(found) if found.failures else (),
+        notices=_failure_warnings(found) if found.failures else (),
         failed=bool(found.failures),
         asked=wanted,
         stabilized=left.stabilized,
@@ -258,7 +260,7 @@ def _normalized_decision(
     )
 
 
-def _warnings(found: MetricProposal) -> tuple[AutoscalerNotice, ...]:
+def _failure_warnings(found: MetricProposal) -> tuple[AutoscalerNotice, ...]:
     return tuple(AutoscalerNotice(WARNING, failure.reason, failure.message) for failure in found.failures)
 
 
@@ -302,21 +304,21 @@ def replica_context_of(
         current=scale.replicas,
         status=scale.status_replicas,
         seen=seen,
-        tolerance=_tolerance(policy, settings),
+        tolerance=_tolerance_of_policy(policy, settings),
         readiness=Readiness(settings.cpu_initialization_ms, settings.initial_readiness_delay_ms),
         now_ms=now_ms,
         pod_level_resources=settings.pod_level_resources,
     )
 
 
-def _tolerance(policy: Autoscaler, settings: ControllerSettings) -> Tolerance:
+def _tolerance_of_policy(policy: Autoscaler, settings: ControllerSettings) -> Tolerance:
     if policy.behavior is None or not settings.configurable_tolerance:
         return Tolerance(settings.tolerance, settings.tolerance)
     down, up = policy.behavior.down.tolerance, policy.behavior.up.tolerance
     return Tolerance(settings.tolerance if down is None else down, settings.tolerance if up is None else up)
 
 
-def _window_ms(policy: Autoscaler, settings: ControllerSettings) -> int:
+def _stabilization_window_ms(policy: Autoscaler, settings: ControllerSettings) -> int:
     if policy.behavior is None:
         return settings.downscale_stabilization_ms
     return max(policy.behavior.up.stabilization_ms, policy.behavior.down.stabilization_ms)

@@ -108,17 +108,17 @@ def _due_ms(
         return now_ms + 1
     instants = []
     for metric, reading in zip(policy.metrics, observed.readings, strict=True):
-        at = _initialized_ms(metric, reading, observed.seen, settings, now_ms)
+        at = _cpu_initialized_ms(metric, reading, observed.seen, settings, now_ms)
         if at is not None:
             instants.append(at)
     if decision.asked is not None:
         instants += _window_ends_ms(policy, decision, decision.asked, settings, now_ms)
         if decision.limited_reason != WITHIN_RANGE:
-            instants += _periods_end(policy, decision.history, settings)
+            instants += _period_ends_ms(policy, decision.history, settings)
     return min([at for at in instants if at > now_ms], default=None)
 
 
-def _initialized_ms(
+def _cpu_initialized_ms(
     metric: Metric, reading: Reading, seen: PodsSeen, settings: ControllerSettings, now_ms: int
 ) -> int | None:
     if isinstance(reading, TotalsReading):
@@ -150,7 +150,7 @@ def _last_asked_ms(steps: Steps, replicas: int) -> int:
     return max([step.to_ms for step in steps if step.replicas == replicas])
 
 
-def _periods_end(policy: Autoscaler, history: ScalingHistory, settings: ControllerSettings) -> list[int]:
+def _period_ends_ms(policy: Autoscaler, history: ScalingHistory, settings: ControllerSettings) -> list[int]:
     if policy.behavior is None:
         return [change.at_ms + settings.doubling_period_ms for change in history.ups]
     periods = [one.period_ms for rules in (policy.behavior.up, policy.behavior.down) for one in rules.policies]

@@ -12,31 +12,31 @@ INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
 
 
-def int32(value: float) -> int:
+def int32_of_double(value: float) -> int:
     """Returns int32(value) of a double: rounded towards zero; the least number if it does not fit."""
     if not math.isfinite(value) or not INT32_MIN - 1 < value < INT32_MAX + 1:
         return INT32_MIN
     return int(value)
 
 
-def int64(value: float) -> int:
+def int64_of_double(value: float) -> int:
     """Returns int64(value) of a double: rounded towards zero; the least number if it does not fit."""
     if not math.isfinite(value) or not INT64_MIN <= value < INT64_MAX:
         return INT64_MIN
     return int(value)
 
 
-def wrapped32(value: int) -> int:
+def wrap_to_int32(value: int) -> int:
     """Returns int32(value) of an integer: the lower 32 bits."""
     return (value - INT32_MIN) % 2**32 + INT32_MIN
 
 
-def wrapped64(value: int) -> int:
+def wrap_to_int64(value: int) -> int:
     """Returns an exact integer as Go's int64 arithmetic gives it: the lower 64 bits."""
     return (value - INT64_MIN) % 2**64 + INT64_MIN
 
 
-def quotient(dividend: int, divisor: int) -> int:
+def truncated_quotient(dividend: int, divisor: int) -> int:
     """Returns the integer quotient, rounded towards zero. The divisor must not be 0."""
     magnitude = abs(dividend) // abs(divisor)
     return magnitude if (dividend < 0) == (divisor < 0) else -magnitude

@@ -101,7 +101,7 @@ class ContainerNotFound(Exception):
     """Raised when a pod has no container of the metric's name. The whole metric fails."""
 
 
-def group_of(pod: CountedPod, sample: Sample | None, resource: str, readiness: Readiness, now_ms: int) -> str:
+def pod_group_of(pod: CountedPod, sample: Sample | None, resource: str, readiness: Readiness, now_ms: int) -> str:
     """Returns one of the four groups, by Kubernetes' rules in their order. resource: "" for other metrics."""
     if pod.deleting or pod.phase == FAILED:
         return IGNORED
@@ -109,12 +109,12 @@ def group_of(pod: CountedPod, sample: Sample | None, resource: str, readiness: R
         return UNREADY
     if sample is None:
         return MISSING
-    if resource == CPU and _cpu_not_believed(pod, sample, readiness, now_ms):
+    if resource == CPU and _is_cpu_sample_ignored(pod, sample, readiness, now_ms):
         return UNREADY
     return COUNTED
 
 
-def _cpu_not_believed(pod: CountedPod, sample: Sample, readiness: Readiness, now_ms: int) -> bool:
+def _is_cpu_sample_ignored(pod: CountedPod, sample: Sample, readiness: Readiness, now_ms: int) -> bool:
     if pod.ready is None or pod.started_ms is None:
         return True
     changed_ms = NEVER_MS if pod.ready_changed_ms is None else pod.ready_changed_ms

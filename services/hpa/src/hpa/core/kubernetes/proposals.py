@@ -115,7 +115,7 @@ def largest_proposal(metrics: Sequence[Metric], readings: Sequence[Reading], sce
             failures.append(MetricFailure(FAILED_REASONS.get(metric.source, INVALID_SOURCE), str(error)))
             statuses.append(MetricStatus())
             continue
-        statuses.append(status_of(metric, found))
+        statuses.append(metric_status_of(metric, found))
         if not name or found.replicas > most:
             most, name = found.replicas, describe_metric(metric)
     if len(failures) >= len(metrics) or (failures and most < scene.current):
@@ -153,14 +153,14 @@ def _propose_from_pods(
     if isinstance(reading, TotalsReading):
         totals = reading.counted.usable_totals()
     else:
-        rule = rule_of(metric, pod_level_resources=scene.pod_level_resources)
+        rule = metric_rule_of(metric, pod_level_resources=scene.pod_level_resources)
         totals = totals_of(scene.seen, reading.samples, rule, scene.readiness, scene.now_ms)
     if metric.target.kind == UTILIZATION:
         return replicas.propose_by_utilization(scene, totals, amount)
     return replicas.propose_by_average(scene, totals, amount)
 
 
-def rule_of(metric: Metric, *, pod_level_resources: bool = True) -> MetricRule:
+def metric_rule_of(metric: Metric, *, pod_level_resources: bool = True) -> MetricRule:
     """Returns the rule by which a valid metric of pods counts them."""
     if metric.source == PODS:
         return MetricRule()
@@ -181,7 +181,7 @@ def _propose_from_series(metric: Metric, reading: SeriesReading, scene: ReplicaC
     return by_series(scene, reading.values_milli, amount)
 
 
-def status_of(metric: Metric, found: Proposal) -> MetricStatus:
+def metric_status_of(metric: Metric, found: Proposal) -> MetricStatus:
     if metric.target.kind == VALUE:
         return MetricStatus(metric.source, metric.name, value_milli=found.milli)
     return MetricStatus(metric.source, metric.name, metric.container, found.percent, found.milli)

@@ -9,10 +9,17 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from hpa.core.kubernetes.go_numbers import INT32_MAX, INT64_MAX, ceiling, divide_doubles, int32, int64
+from hpa.core.kubernetes.go_numbers import (
+    INT32_MAX,
+    INT64_MAX,
+    ceiling,
+    divide_doubles,
+    int32_of_double,
+    int64_of_double,
+)
 from hpa.core.kubernetes.pods import DEFAULT_READINESS, PodsSeen, Readiness, count_ready_pods
 from hpa.core.kubernetes.totals import NoPods, Totals
-from hpa.core.kubernetes.usage import DEFAULT_TOLERANCE, Tolerance, average_use, utilization
+from hpa.core.kubernetes.usage import DEFAULT_TOLERANCE, Tolerance, compute_utilization, ratio_and_average_use
 
 
 class Proposal(Struct, frozen=True):
@@ -40,7 +47,7 @@ class ReplicaContext(Struct, frozen=True):
 
 def propose_by_utilization(scene: ReplicaContext, totals: Totals, target_percent: int) -> Proposal:
     """Computes from a resource's usage in percent of its requests. Raises NoMatchingMetrics."""
-    found = utilization(totals.matched_milli, totals.requested_milli, totals.matched, target_percent)
+    found = compute_utilization(totals.matched_milli, totals.requested_milli, totals.matched, target_percent)
     with_unready = totals.unready > 0 and found.ratio > 1.0
     if not with_unready and not totals.missing:
         return Proposal(
@@ -53,13 +60,13 @@ def propose_by_utilization(scene: ReplicaContext, totals: Totals, target_percent
         used += totals.missing_assumed_milli
     if with_unready:
         requested, pods = requested + totals.unready_requested_milli, pods + totals.unready
-    again = utilization(used, requested, pods, target_percent).ratio
+    again = compute_utilization(used, requested, pods, target_percent).ratio
     return Proposal(_replicas_with_missing_pods(scene, found.ratio, again, pods), found.percent, found.average_milli)
 
 
 def propose_by_average(scene: ReplicaContext, totals: Totals, target_milli: int) -> Proposal:
     """Computes from a resource, or a metric of pods, in milli-units per pod."""
-    ratio, average_milli = average_use(totals.used_milli, totals.samples, target_milli)
+    ratio, average_milli = ratio_and_average_use(totals.used_milli, totals.samples, target_milli)
     with_unready = totals.unready > 0 and ratio > 1.0
     if not with_unready and not totals.missing:
         return Proposal(_replicas_unless_tolerated(scene, ratio, totals.ready), milli=average_milli)
@@ -70,12 +77,12 @@ def propose_by_average(scene: ReplicaContext, totals: Totals, target_milli: int)
         used += target_milli * totals.missing
     if with_unready:
         pods += totals.unready
-    again, _ = average_use(used, pods, target_milli)
+    again, _ = ratio_and_average_use(used, pods, target_milli)
     return Proposal(_replicas_with_missing_pods(scene, ratio, again, pods), milli=average_milli)
 
 
 def _replicas_unless_tolerated(scene: ReplicaContext, ratio: float, pods: int) -> int:
-    return scene.current if scene.tolerance.is_tolerated(ratio) else int32(ceiling(ratio * pods))
+    return scene.current if scene.tolerance.is_tolerated(ratio) else int32_of_double(ceiling(ratio * pods))
 
 
 def _replicas_with_missing_pods(scene: ReplicaContext, ratio: float, again: float, pods: int) -> int:
@@ -83,7 +90,7 @@ def _replicas_with_missing_pods(scene: ReplicaContext, ratio: float, again: floa
     turned = (ratio < 1.0 < again) or (again < 1.0 < ratio)
     if scene.tolerance.is_tolerated(again) or turned:
         return scene.current
-    replicas = int32(ceiling(again * pods))
+    replicas = int32_of_double(ceiling(again * pods))
     if (again < 1.0 and replicas > scene.current) or (again > 1.0 and replicas < scene.current):
         return scene.current
     return replicas
@@ -117,7 +124,7 @@ def sum_series_milli(values_milli: Sequence[int]) -> int:
 def _replicas_for_value(scene: ReplicaContext, value_milli: int, target_milli: int) -> int:
     ratio = divide_doubles(float(value_milli), float(target_milli))
     if not scene.current:
-        return int32(ceiling(ratio))
+        return int32_of_double(ceiling(ratio))
     if scene.tolerance.is_tolerated(ratio):
         return scene.current
     if not scene.seen.pods:
@@ -131,14 +138,14 @@ def _replicas_for_value(scene: ReplicaContext, value_milli: int, target_milli: i
 
 
 def _replicas_of_ready_pods(ratio: float, ready: int) -> int:
-    return int32(min(ceiling(ratio * ready), float(INT32_MAX)))
+    return int32_of_double(min(ceiling(ratio * ready), float(INT32_MAX)))
 
 
 def _propose_by_average_value(scene: ReplicaContext, value_milli: int, target_milli: int, *, capped: bool) -> Proposal:
     replicas, value = scene.status, float(value_milli)
     if not scene.tolerance.is_tolerated(divide_doubles(value, float(target_milli) * float(replicas))):
         wanted = ceiling(divide_doubles(value, float(target_milli)))
-        replicas = int32(min(wanted, float(INT32_MAX)) if capped else wanted)
+        replicas = int32_of_double(min(wanted, float(INT32_MAX)) if capped else wanted)
     average = ceiling(divide_doubles(value, float(scene.status)))
-    milli = INT64_MAX if capped and INT64_MAX <= average < math.inf else int64(average)
+    milli = INT64_MAX if capped and INT64_MAX <= average < math.inf else int64_of_double(average)
     return Proposal(replicas, milli=milli)

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from hpa.core.kubernetes.go_numbers import quotient
+from hpa.core.kubernetes.go_numbers import truncated_quotient
 from hpa.core.kubernetes.pods import (
     COUNTED,
     MISSING,
@@ -19,7 +19,7 @@ from hpa.core.kubernetes.pods import (
     PodsSeen,
     Readiness,
     Samples,
-    group_of,
+    pod_group_of,
     request_milli,
 )
 
@@ -119,7 +119,7 @@ def sum_over_pods(pods: Pods, samples: Samples, rule: MetricRule, readiness: Rea
                 )
             except (MissingRequest, ContainerNotFound) as error:
                 failure, asked = failure or error, False
-        group = group_of(pod, sample, rule.resource, readiness, now_ms)
+        group = pod_group_of(pod, sample, rule.resource, readiness, now_ms)
         if group == COUNTED and sample is not None:
             ready, used = ready + 1, used + sample.value_milli
             if asked:
@@ -129,7 +129,7 @@ def sum_over_pods(pods: Pods, samples: Samples, rule: MetricRule, readiness: Rea
             missing += 1
             if asked and rule.target_percent is not None:
                 missing_requested += request
-                missing_assumed += quotient(request * max(100, rule.target_percent), 100)
+                missing_assumed += truncated_quotient(request * max(100, rule.target_percent), 100)
         elif group == UNREADY:
             unready, unready_requested = unready + 1, unready_requested + request
     totals = Totals(

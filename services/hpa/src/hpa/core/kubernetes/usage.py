@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from hpa.core.kubernetes.go_numbers import divide_doubles, quotient, wrapped32, wrapped64
+from hpa.core.kubernetes.go_numbers import divide_doubles, truncated_quotient, wrap_to_int32, wrap_to_int64
 
 
 class NoMatchingMetrics(Exception):
@@ -37,20 +37,20 @@ DEFAULT_TOLERANCE: Final = Tolerance()
 NO_TOLERANCE: Final = Tolerance(0.0, 0.0)
 
 
-def utilization(used_milli: int, requested_milli: int, pods: int, target_percent: int) -> Utilization:
+def compute_utilization(used_milli: int, requested_milli: int, pods: int, target_percent: int) -> Utilization:
     """Computes from the sums over pods with both a value and a request.
 
     Raises NoMatchingMetrics if nothing is requested.
     """
-    used, requested = wrapped64(used_milli), wrapped64(requested_milli)
+    used, requested = wrap_to_int64(used_milli), wrap_to_int64(requested_milli)
     if not requested:
         raise NoMatchingMetrics("no metrics returned matched known pods")
-    percent = wrapped32(quotient(wrapped64(used * 100), requested))
+    percent = wrap_to_int32(truncated_quotient(wrap_to_int64(used * 100), requested))
     ratio = divide_doubles(float(percent), float(target_percent))
-    return Utilization(ratio, percent, quotient(used, pods))
+    return Utilization(ratio, percent, truncated_quotient(used, pods))
 
 
-def average_use(used_milli: int, pods: int, target_milli: int) -> tuple[float, int]:
+def ratio_and_average_use(used_milli: int, pods: int, target_milli: int) -> tuple[float, int]:
     """Returns (ratio, average in milli-units). There must be at least one pod."""
-    average_milli = quotient(wrapped64(used_milli), pods)
+    average_milli = truncated_quotient(wrap_to_int64(used_milli), pods)
     return divide_doubles(float(average_milli), float(target_milli)), average_milli

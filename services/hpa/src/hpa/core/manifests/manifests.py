@@ -179,15 +179,15 @@ def read_autoscaler(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABILI
     )
     if least == 0 and not wanted.has_metric_without_pods():
         raise invalid_argument_error(f"{where}.minReplicas", 0, "1 or more, or a metric of type Object or External")
-    return AttachedAutoscaler(read.metadata.name, target_of(read.metadata, spec.scale_target_ref), wanted)
+    return AttachedAutoscaler(read.metadata.name, scale_target_of(read.metadata, spec.scale_target_ref), wanted)
 
 
 def read_metrics(specs: tuple[MetricSpec, ...], where: str) -> tuple[Metric, ...]:
     found = checked_entries(specs, METRICS_MAX, where)
-    return tuple(_metric(metric, f"{where}[{index}]") for index, metric in enumerate(found))
+    return tuple(_read_metric(metric, f"{where}[{index}]") for index, metric in enumerate(found))
 
 
-def target_of(metadata: ManifestMetadata, reference: CrossReference) -> ScaleTarget:
+def scale_target_of(metadata: ManifestMetadata, reference: CrossReference) -> ScaleTarget:
     """Returns the workload that a policy scales. Raises RequestError for a name that no Kubernetes object can have."""
     check_name(metadata.name, "metadata.name")
     namespace = check_name(metadata.namespace or "default", "metadata.namespace", LABEL_NAME, 63)
@@ -216,11 +216,11 @@ def read_behavior(spec: BehaviorSpec | None, window_ms: int, where: str) -> Beha
     """Returns the behavior with its defaults; None (the older rules) stays None. window_ms: as for read_autoscaler."""
     if spec is None:
         return None
-    up, down = _rules(spec.scale_up, f"{where}.scaleUp"), _rules(spec.scale_down, f"{where}.scaleDown")
+    up, down = _read_rules(spec.scale_up, f"{where}.scaleUp"), _read_rules(spec.scale_down, f"{where}.scaleDown")
     return behavior_with_defaults(up, down, window_ms)
 
 
-def _rules(spec: RulesSpec | None, where: str) -> GivenRules | None:
+def _read_rules(spec: RulesSpec | None, where: str) -> GivenRules | None:
     if spec is None:
         return None
     seconds = spec.stabilization_window_seconds
@@ -229,7 +229,7 @@ def _rules(spec: RulesSpec | None, where: str) -> GivenRules | None:
     select = (
         None if spec.select_policy is None else checked_choice(spec.select_policy, SELECTS, f"{where}.selectPolicy")
     )
-    tolerance = None if spec.tolerance is None else _double(spec.tolerance, f"{where}.tolerance")
+    tolerance = None if spec.tolerance is None else _parse_double(spec.tolerance, f"{where}.tolerance")
     if tolerance is not None and tolerance < 0:
         raise invalid_argument_error(f"{where}.tolerance", spec.tolerance, "at least 0")
     policies = checked_entries(spec.policies or (), POLICIES_MAX, f"{where}.policies")
@@ -238,14 +238,17 @@ def _rules(spec: RulesSpec | None, where: str) -> GivenRules | None:
             f"{where}.policies", [], "at least one policy, or no field policies for the default policies"
         )
     return GivenRules(
-        policies=tuple(_policy(policy, f"{where}.policies[{index}]") for index, policy in enumerate(policies)) or None,
+        policies=tuple(
+            _read_scaling_policy(policy, f"{where}.policies[{index}]") for index, policy in enumerate(policies)
+        )
+        or None,
         select=select,
         stabilization_ms=None if seconds is None else seconds * 1000,
         tolerance=tolerance,
     )
 
 
-def _policy(spec: MetricPolicySpec, where: str) -> ScalingPolicy:
+def _read_scaling_policy(spec: MetricPolicySpec, where: str) -> ScalingPolicy:
     kind = checked_choice(spec.type, POLICY_KINDS, f"{where}.type")
     amount = checked_number(spec.value, 1, 2**31 - 1, f"{where}.value")
     return ScalingPolicy(
@@ -266,7 +269,7 @@ def parse_quantity_milli(quantity: Quantity, where: str) -> int:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
 
 
-def _double(quantity: Quantity, where: str) -> float:
+def _parse_double(quantity: Quantity, where: str) -> float:
     try:
         return nanos_of(quantity) / NANOS_PER_UNIT
     except ValueError as error:
@@ -279,7 +282,7 @@ def checked_percent(amount: int, where: str) -> int:
     return amount
 
 
-def _metric(spec: MetricSpec, where: str) -> Metric:
+def _read_metric(spec: MetricSpec, where: str) -> Metric:
     sources: dict[str, tuple[str, str, ResourceSource | MetricSource | None]] = {
         "Resource": (RESOURCE, "resource", spec.resource),
         "ContainerResource": (CONTAINER_RESOURCE, "containerResource", spec.container_resource),
@@ -292,7 +295,7 @@ def _metric(spec: MetricSpec, where: str) -> Metric:
     source, field, given = sources[spec.type]
     if given is None or sum(1 for _, _, one in sources.values() if one is not None) != 1:
         raise invalid_argument_error(where, spec.type, f"{field}, and no other source")
-    target = _target(given.target, source, f"{where}.{field}.target")
+    target = _read_target(given.target, source, f"{where}.{field}.target")
     if isinstance(given, ResourceSource):
         return _metric_of_resource(given, source, target, f"{where}.{field}")
     return _metric_of_identifier(given, source, target, f"{where}.{field}")
@@ -349,7 +352,7 @@ def _metric_of_identifier(given: MetricSource, source: str, target: TargetValue,
     )
 
 
-def _target(given: MetricTarget, source: str, where: str) -> TargetValue:
+def _read_target(given: MetricTarget, source: str, where: str) -> TargetValue:
     if given.type not in TARGETS[source]:
         raise invalid_argument_error(f"{where}.type", given.type, " or ".join(TARGETS[source]))
     amounts = {

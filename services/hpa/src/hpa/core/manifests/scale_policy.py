@@ -26,7 +26,7 @@ from hpa.core.manifests.manifests import (
     checked_number,
     read_behavior,
     read_metrics,
-    target_of,
+    scale_target_of,
 )
 from hpa.core.own.calendar import (
     BLACKOUT,
@@ -154,11 +154,11 @@ def read_scale_policy(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABI
     least = checked_number(spec.min_replicas, 0, most, f"{where}.minReplicas")
     windows = checked_entries(spec.calendar, WINDOWS_MAX, f"{where}.calendar")
     calendar = tuple(
-        _window(window, (least, most), f"{where}.calendar[{index}]") for index, window in enumerate(windows)
+        _read_window(window, (least, most), f"{where}.calendar[{index}]") for index, window in enumerate(windows)
     )
     _check_names([window.name for window in calendar], f"{where}.calendar")
     shares = checked_entries(spec.headroom, WINDOWS_MAX, f"{where}.headroom")
-    headroom = tuple(_share(share, f"{where}.headroom[{index}]") for index, share in enumerate(shares))
+    headroom = tuple(_read_headroom_share(share, f"{where}.headroom[{index}]") for index, share in enumerate(shares))
     metrics = read_metrics(spec.metrics, f"{where}.metrics")
     behavior = read_behavior(spec.behavior, window_ms, f"{where}.behavior")
     if not (calendar or spec.drain or headroom or metrics):
@@ -167,8 +167,8 @@ def read_scale_policy(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STABI
         raise invalid_argument_error(
             f"{where}.behavior", "", "metrics beside it: behavior limits the sizes that metrics ask for"
         )
-    drain = None if spec.drain is None else _drain(spec.drain, f"{where}.drain")
-    target = target_of(read.metadata, spec.scale_target_ref)
+    drain = None if spec.drain is None else _read_drain(spec.drain, f"{where}.drain")
+    target = scale_target_of(read.metadata, spec.scale_target_ref)
     autoscaler = Autoscaler(most, metrics, least, behavior) if metrics else None
     if autoscaler is not None and not autoscaler.has_metric_without_pods():
         autoscaler = replace(autoscaler, min_replicas=max(least, 1))
@@ -180,7 +180,7 @@ def _check_names(names: Sequence[str], where: str) -> None:
         raise invalid_argument_error(where, list(names), "windows with different names")
 
 
-def _window(spec: WindowSpec, bounds: tuple[int, int], where: str) -> Window:
+def _read_window(spec: WindowSpec, bounds: tuple[int, int], where: str) -> Window:
     numbers = {FLOOR: spec.floor, CEILING: spec.ceiling, EXACT: spec.exact}
     effects = [effect for effect, number in numbers.items() if number is not None] + [BLACKOUT] * spec.blackout
     if len(effects) != 1:
@@ -189,11 +189,13 @@ def _window(spec: WindowSpec, bounds: tuple[int, int], where: str) -> Window:
     number = numbers.get(effects[0]) or 0
     if effects[0] != BLACKOUT:
         checked_number(number, *bounds, f"{where}.{effects[0]}")
-    return Window(checked_name(spec.name, f"{where}.name"), _times(spec, where), effects[0], number, precedence)
+    return Window(
+        checked_name(spec.name, f"{where}.name"), _read_window_times(spec, where), effects[0], number, precedence
+    )
 
 
-def _times(spec: WindowSpec, where: str) -> RecurringPeriod | SinglePeriod:
-    zone = _zone(spec.time_zone, where)
+def _read_window_times(spec: WindowSpec, where: str) -> RecurringPeriod | SinglePeriod:
+    zone = _parse_zone_field(spec.time_zone, where)
     given = tuple(bool(text) for text in (spec.start, spec.end, spec.from_, spec.until))
     if given not in ((True, True, False, False), (False, False, True, True)):
         raise invalid_argument_error(where, spec.name, "either start and end, cron lines, or from and until, dates")
@@ -211,7 +213,7 @@ def _times(spec: WindowSpec, where: str) -> RecurringPeriod | SinglePeriod:
 
 
 def _read_recurring_period(start: str, end: str, zone: ZoneInfo, where: str) -> RecurringPeriod:
-    found = RecurringPeriod(_cron(start, f"{where}.start"), _cron(end, f"{where}.end"), zone)
+    found = RecurringPeriod(_parse_cron_field(start, f"{where}.start"), _parse_cron_field(end, f"{where}.end"), zone)
     for name, line, cron in (("start", start, found.start), ("end", end, found.end)):
         if next_occurrence_s(cron, zone, 0) is None:
             raise invalid_argument_error(f"{where}.{name}", line, "cron lines for a time in the future")
@@ -220,14 +222,14 @@ def _read_recurring_period(start: str, end: str, zone: ZoneInfo, where: str) -> 
     return found
 
 
-def _cron(line: str, where: str) -> CronSchedule:
+def _parse_cron_field(line: str, where: str) -> CronSchedule:
     try:
         return parse_cron(line)
     except InvalidCron as error:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
 
 
-def _zone(name: str, where: str) -> ZoneInfo:
+def _parse_zone_field(name: str, where: str) -> ZoneInfo:
     if not name:
         raise invalid_argument_error(f"{where}.timeZone", name, "a name of the tz database, as Europe/Berlin")
     try:
@@ -236,7 +238,7 @@ def _zone(name: str, where: str) -> ZoneInfo:
         raise RequestError("INVALID_ARGUMENT", f"{where}.timeZone: {error}") from None
 
 
-def _drain(spec: DrainSpec, where: str) -> Drain:
+def _read_drain(spec: DrainSpec, where: str) -> Drain:
     try:
         queue = read_kafka_trigger(spec.kafka)
     except InvalidTrigger as error:
@@ -244,27 +246,30 @@ def _drain(spec: DrainSpec, where: str) -> Drain:
     if not 0 < spec.records_per_second <= 1e12:
         raise invalid_argument_error(f"{where}.recordsPerSecond", spec.records_per_second, "more than 0")
     margin = checked_number(spec.margin_percent, 0, 90, f"{where}.marginPercent") / 100
-    within_s = _seconds(spec.within, f"{where}.within")
+    within_s = _parse_duration_seconds(spec.within, f"{where}.within")
     if not within_s:
         raise invalid_argument_error(f"{where}.within", spec.within, "at least 1s")
-    start_s, pause_s = _seconds(spec.start_up, f"{where}.startUp"), _seconds(spec.rebalance, f"{where}.rebalance")
+    start_s, pause_s = (
+        _parse_duration_seconds(spec.start_up, f"{where}.startUp"),
+        _parse_duration_seconds(spec.rebalance, f"{where}.rebalance"),
+    )
     service = ServiceRate(spec.records_per_second, start_s, pause_s)
     target = DrainTarget(within_s, margin, spec.alternate)
     return Drain(queue, target, service, tuple(sorted(spec.kafka.keys() - HONOURED)))
 
 
-def _seconds(text: str, where: str) -> int:
+def _parse_duration_seconds(text: str, where: str) -> int:
     match = DURATION.fullmatch(text)
     if match is None:
         raise invalid_argument_error(where, text, "a duration, as 40s, 5m or 1h")
     return int(match[1]) * SECONDS_BY_UNIT[match[2]]
 
 
-def _share(spec: ShareSpec, where: str) -> HeadroomShare:
+def _read_headroom_share(spec: ShareSpec, where: str) -> HeadroomShare:
     if spec.supply_class not in SUPPLY_CLASSES:
         raise invalid_argument_error(f"{where}.supplyClass", spec.supply_class, " or ".join(SUPPLY_CLASSES))
     if bool(spec.start) != bool(spec.end):
         raise invalid_argument_error(where, spec.start or spec.end, "both start and end, or neither")
-    zone = _zone(spec.time_zone, where)
+    zone = _parse_zone_field(spec.time_zone, where)
     times = _read_recurring_period(spec.start, spec.end, zone, where) if spec.start else None
     return HeadroomShare(spec.supply_class, checked_number(spec.percent, 0, 100, f"{where}.percent"), times)

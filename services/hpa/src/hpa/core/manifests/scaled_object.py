@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from hpa.core.cron import InvalidCron
-from hpa.core.keda.cron_trigger import CronTrigger, activity, read_cron_trigger
+from hpa.core.keda.cron_trigger import CronTrigger, cron_activity_at, read_cron_trigger
 from hpa.core.keda.executor import COOLDOWN_MS, PAUSED_REPLICAS, Activation
 from hpa.core.keda.expressions import InvalidExpression
 from hpa.core.keda.fallback import (
@@ -55,7 +55,7 @@ from hpa.core.manifests.manifests import (
     checked_percent,
     parse_quantity_milli,
     read_behavior,
-    target_of,
+    scale_target_of,
 )
 from spillway.api import RequestError, invalid_argument_error
 from spillway.kubernetes.pod_shape import convert_manifest_part
@@ -223,7 +223,7 @@ def read_scaled_object(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STAB
         raise invalid_argument_error(
             f"{where}.idleReplicaCount", spec.idle_replica_count, f"0 up to minReplicaCount, {least}"
         )
-    triggers, metrics = _triggers(spec, where)
+    triggers, metrics = _read_triggers(spec, where)
     if read.metadata.annotations.get(EXACT_LAG) == "true":
         triggers, metrics = _with_exact_lag(triggers, metrics)
     composed = _read_composed_metric(spec.advanced.scaling_modifiers, triggers, f"{where}.advanced.scalingModifiers")
@@ -231,25 +231,25 @@ def read_scaled_object(manifest: dict[str, Any], window_ms: int = DOWNSCALE_STAB
         kind = VALUE if composed.by_value else AVERAGE_VALUE
         resources = [metric for metric in metrics if metric.source != EXTERNAL]
         metrics = [Metric(EXTERNAL, COMPOSITE, TargetValue(kind, composed.target_milli)), *resources]
-    fallback = _fallback(spec.fallback, bool(triggers), f"{where}.fallback")
+    fallback = _read_fallback(spec.fallback, bool(triggers), f"{where}.fallback")
     behavior, config = spec.advanced.horizontal_pod_autoscaler_config.behavior, f"{where}.advanced.{CONFIG}"
     reference = CrossReference(spec.scale_target_ref.kind, spec.scale_target_ref.name)
     return ScaledObject(
         name=read.metadata.name,
-        target=target_of(read.metadata, reference),
+        target=scale_target_of(read.metadata, reference),
         autoscaler=Autoscaler(
             most, tuple(metrics), max(least, 1), read_behavior(behavior, window_ms, f"{config}.behavior")
         ),
         triggers=tuple(triggers),
-        activation=_activation(spec, read.metadata, fallback, where),
+        activation=_read_activation(spec, read.metadata, fallback, where),
         polling_ms=checked_number(spec.polling_interval, 1, SECONDS_MAX, f"{where}.pollingInterval") * 1000,
         fallback=fallback,
         composed=composed,
-        warnings=tuple(_warnings(spec)),
+        warnings=tuple(_ineffective_field_warnings(spec)),
     )
 
 
-def _activation(
+def _read_activation(
     spec: ScaledObjectSpec, metadata: ManifestMetadata, fallback: Fallback | None, where: str
 ) -> Activation:
     _check_paused(metadata.annotations.get(PAUSED_REPLICAS))
@@ -272,7 +272,7 @@ def _check_paused(written: str | None) -> None:
         )
 
 
-def _triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], list[Metric]]:
+def _read_triggers(spec: ScaledObjectSpec, where: str) -> tuple[list[NamedTrigger], list[Metric]]:
     if not spec.triggers:
         raise invalid_argument_error(f"{where}.triggers", [], "at least one trigger")
     named: list[NamedTrigger] = []
@@ -338,7 +338,7 @@ def _read_kafka_metadata(metadata: Mapping[str, str], index: int) -> tuple[Kafka
 
 def _read_cron_metadata(metadata: Mapping[str, str], index: int) -> tuple[CronTrigger, str, int]:
     trigger = read_cron_trigger(metadata)
-    activity(trigger, 0)
+    cron_activity_at(trigger, 0)
     return trigger, trigger.metric_name(index), 1000
 
 
@@ -353,10 +353,10 @@ def _read_prometheus_metadata(metadata: Mapping[str, str], index: int) -> tuple[
     empty = metadata.get("ignoreNullValues", "true")
     if empty not in BOOLEANS:
         raise InvalidTrigger(f"ignoreNullValues {empty!r}: expected true or false")
-    threshold_milli = _thousandths(metadata["threshold"], "threshold")
+    threshold_milli = _parse_thousandths(metadata["threshold"], "threshold")
     if threshold_milli <= 0:
         raise InvalidTrigger(f"threshold {metadata['threshold']!r}: expected more than 0")
-    activation_milli = _thousandths(metadata.get("activationThreshold") or "0", "activationThreshold")
+    activation_milli = _parse_thousandths(metadata.get("activationThreshold") or "0", "activationThreshold")
     found = PrometheusTrigger(
         metadata["serverAddress"], metadata["query"], threshold_milli, activation_milli, BOOLEANS[empty]
     )
@@ -371,7 +371,7 @@ _READERS: Final[Mapping[str, Reader]] = {
 }
 
 
-def _thousandths(text: str, name: str) -> int:
+def _parse_thousandths(text: str, name: str) -> int:
     if not re.fullmatch(r"[+-]?(\d{1,15}(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?", text, re.ASCII):
         raise InvalidTrigger(f"{name} {text!r}: expected a number, as 2.5")
     if abs(milli := float(text) * 1000) > INT64_MAX:
@@ -409,8 +409,8 @@ def _read_composed_metric(spec: ModifiersSpec, triggers: list[NamedTrigger], whe
         )
     try:
         formula = compile_formula(spec.formula, [one.name for one in triggers])
-        target_milli = _thousandths(spec.target, "target")
-        activation_milli = _thousandths(spec.activation_target or "0", "activationTarget")
+        target_milli = _parse_thousandths(spec.target, "target")
+        activation_milli = _parse_thousandths(spec.activation_target or "0", "activationTarget")
     except (InvalidExpression, InvalidTrigger) as error:
         raise RequestError("INVALID_ARGUMENT", f"{where}: {error}") from None
     if target_milli <= 0:
@@ -419,7 +419,7 @@ def _read_composed_metric(spec: ModifiersSpec, triggers: list[NamedTrigger], whe
     return ComposedMetric(formula, spec.target, target_milli, activation_milli, kind == VALUE)
 
 
-def _fallback(spec: FallbackSpec | None, external: bool, where: str) -> Fallback | None:
+def _read_fallback(spec: FallbackSpec | None, external: bool, where: str) -> Fallback | None:
     if spec is None:
         return None
     if not external:
@@ -431,7 +431,7 @@ def _fallback(spec: FallbackSpec | None, external: bool, where: str) -> Fallback
     )
 
 
-def _warnings(spec: ScaledObjectSpec) -> list[str]:
+def _ineffective_field_warnings(spec: ScaledObjectSpec) -> list[str]:
     """Returns warnings about fields that have no effect here. Each one names the rule that applies instead."""
     found = [
         f"triggers[{index}].metadata.{name}: no effect on this {trigger.type} trigger here"

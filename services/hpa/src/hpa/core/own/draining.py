@@ -135,7 +135,7 @@ def replicas_to_drain(
     kept = min(group.wanted, most)
     joined, delay_s = _queue_when_all_read(group, partitions, service)
     later = queue_after_reading(joined, kept, service, service.start_s, service.rebalance_s)
-    behind = not kept or not _fits(kept, _rates_to_keep_up(later, target), service.rate)
+    behind = not kept or not _is_rate_enough(kept, _rates_to_keep_up(later, target), service.rate)
     behind = behind or (target.alternates and _has_growing_late_lag(joined, later, target))
     if behind:
         more = _wish_for_more_replicas(group, partitions, service, target, most)
@@ -149,12 +149,12 @@ def replicas_to_drain(
         and _is_removal_worthwhile(kept, joined, service, target)
         and _is_removal_harmless(kept, fewer, joined, service, target)
     ):
-        return DrainWish(fewer, TOO_MANY, delay_s + service.rebalance_s + drained_s(fewer, paused, service), hot)
+        return DrainWish(fewer, TOO_MANY, delay_s + service.rebalance_s + seconds_to_drain(fewer, paused, service), hot)
     if target.alternates and not behind and group.reading >= kept:
         fewer = _best_temporary_size(kept, paused, service, target)
         if fewer < kept:
-            return DrainWish(fewer, FOR_A_WHILE, service.rebalance_s + drained_s(fewer, paused, service), hot)
-    return DrainWish(kept, WITHIN_TARGET, delay_s + drained_s(kept, joined, service), hot)
+            return DrainWish(fewer, FOR_A_WHILE, service.rebalance_s + seconds_to_drain(fewer, paused, service), hot)
+    return DrainWish(kept, WITHIN_TARGET, delay_s + seconds_to_drain(kept, joined, service), hot)
 
 
 def _is_removal_worthwhile(kept: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget) -> bool:
@@ -180,7 +180,7 @@ def _is_removal_harmless(
     """
     paused = _age_queue(partitions, 0.0, service.rebalance_s)
     oldest_s = float(np.where(partitions.lag > 0, paused.waited_s, 0.0).max())
-    then_s, now_s = drained_s(fewer, paused, service), drained_s(kept, partitions, service)
+    then_s, now_s = seconds_to_drain(fewer, paused, service), seconds_to_drain(kept, partitions, service)
     return then_s <= max(target.within_s - oldest_s, now_s / HOT_SHARE)
 
 
@@ -204,7 +204,7 @@ def _best_temporary_size(kept: int, partitions: QueuePartitions, service: Servic
             break
         gone, lasts_s = kept - fewer, _seconds_until_late(fewer, partitions, rate, target) - back_s
         price = gone * back_s + 2 * fewer * service.rebalance_s
-        if gone * lasts_s <= WORTH_LEAVING * price or not _fits(fewer, needs, rate):
+        if gone * lasts_s <= WORTH_LEAVING * price or not _is_rate_enough(fewer, needs, rate):
             continue
         saved = gone if lasts_s == math.inf else (gone * lasts_s - price) / (lasts_s + back_s)
         if saved > best:
@@ -228,10 +228,10 @@ def _wish_for_more_replicas(
     wanted, hot = _fewest_replicas_in_time(left, service, target, most)
     kept = min(group.wanted, most)
     joined, delay_s = _queue_when_all_read(group, partitions, service)
-    now_s = delay_s + drained_s(kept, joined, service)
+    now_s = delay_s + seconds_to_drain(kept, joined, service)
     if wanted <= kept:
         return DrainWish(kept, WITHIN_TARGET, now_s, hot)
-    then_s = service.start_s + service.rebalance_s + drained_s(wanted, left, service)
+    then_s = service.start_s + service.rebalance_s + seconds_to_drain(wanted, left, service)
     if kept and then_s >= now_s and math.isfinite(now_s):
         return DrainWish(kept, NOT_WORTH_IT, now_s, hot)
     return DrainWish(wanted, TO_DRAIN, then_s, hot)
@@ -292,11 +292,11 @@ def _fewest_replicas_in_time(
     most_of_one = np.where(partitions.arrivals > service.rate, rate * FLOODED_SHARE, rate * HOT_SHARE)
     loads = np.where(needs > rate, most_of_one, needs)
     first = max(1, math.ceil(float(loads.sum()) / rate - ROUNDING))
-    sizes = range(first, most) if most - first < MANY_SIZES else _sizes(first, most, loads, rate)
-    return next((size for size in sizes if _fits(size, loads, rate)), most), hot
+    sizes = range(first, most) if most - first < MANY_SIZES else _sizes_that_may_fit(first, most, loads, rate)
+    return next((size for size in sizes if _is_rate_enough(size, loads, rate)), most), hot
 
 
-def _sizes(first: int, most: int, loads: Column, rate: float) -> list[int]:
+def _sizes_that_may_fit(first: int, most: int, loads: Column, rate: float) -> list[int]:
     """Returns the sizes that may fit. It excludes a size if one replica would get one of the heaviest partitions and
     its next one, and the two are more than its rate."""
     sizes = np.arange(first, most)
@@ -327,12 +327,12 @@ def sums_by_replica(values: Column, replicas: int) -> Column:
     return sums
 
 
-def _fits(size: int, loads: Column, rate: float) -> bool:
+def _is_rate_enough(size: int, loads: Column, rate: float) -> bool:
     """Returns whether no replica needs more than its rate when partitions are dealt in turn."""
     return bool(sums_by_replica(loads, size).max() <= rate * (1 + ROUNDING))
 
 
-def drained_s(replicas: int, partitions: QueuePartitions, service: ServiceRate) -> float:
+def seconds_to_drain(replicas: int, partitions: QueuePartitions, service: ServiceRate) -> float:
     """Returns the seconds until the busiest replica has read all present records and those that arrive meanwhile."""
     return float(_replica_drain_times_s(replicas, partitions, service).max()) if replicas else math.inf
 

@@ -150,13 +150,13 @@ def _earlier_offsets_and_counts(
     if last.runs == seen.runs or not last.runs:
         offsets = [*last.offsets[:size], *[None] * (size - len(last.offsets))]
         return offsets, [*counts[:size], *[0.0] * (size - len(counts))]
-    offsets_before = dict(zip(_places(last), last.offsets, strict=True))
-    counts_before = dict(zip(_places(last), counts, strict=False))
-    places = list(_places(seen))
+    offsets_before = dict(zip(_partitions_of_runs(last), last.offsets, strict=True))
+    counts_before = dict(zip(_partitions_of_runs(last), counts, strict=False))
+    places = list(_partitions_of_runs(seen))
     return [offsets_before.get(place) for place in places], [counts_before.get(place, 0.0) for place in places]
 
 
-def runs_of(places: Iterable[tuple[str, int]]) -> tuple[PartitionRun, ...]:
+def partition_runs_of(places: Iterable[tuple[str, int]]) -> tuple[PartitionRun, ...]:
     """Joins pairs (topic, partition) into runs of consecutive partitions. The order is kept."""
     runs: list[PartitionRun] = []
     for topic, partition in places:
@@ -168,7 +168,7 @@ def runs_of(places: Iterable[tuple[str, int]]) -> tuple[PartitionRun, ...]:
     return tuple(runs)
 
 
-def _places(seen: QueueObservation) -> Iterator[tuple[str, int]]:
+def _partitions_of_runs(seen: QueueObservation) -> Iterator[tuple[str, int]]:
     return ((run.topic, run.first + number) for run in seen.runs for number in range(run.count))
 
 
@@ -238,7 +238,7 @@ def decide_drain_size(
     known = replace(service, rate=learned_replica_rate(state.work, service.rate))
     ready_in_s = max(0.0, service.start_s - (seen.at_ms - state.grown_ms) / 1000)
     group = ConsumerGroup(seen.wanted, min(seen.reading, seen.wanted), ready_in_s)
-    partitions = partitions_of(state, seen.offsets)
+    partitions = queue_partitions_of(state, seen.offsets)
     wish = replicas_to_drain(group, partitions, known, target, bounds[1])
     asked = max(wish.replicas, bounds[0])
     window_ms = round(1000 * (service.start_s + service.rebalance_s))
@@ -255,7 +255,7 @@ def decide_drain_size(
     return replace(wish, replicas=held), state
 
 
-def partitions_of(state: QueueState, offsets: Sequence[Offsets]) -> QueuePartitions:
+def queue_partitions_of(state: QueueState, offsets: Sequence[Offsets]) -> QueuePartitions:
     """Returns the columns for draining.py: the lag, arrivals a second and waiting time of each partition."""
     lag = [max(0, one.latest - one.committed) for one in offsets]
     waited_s = [one.waited_s for one in offsets]

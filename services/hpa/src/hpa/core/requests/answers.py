@@ -58,7 +58,7 @@ def find_policy(state: HpaState, request: Named) -> ScaledWorkload | RefusedPoli
     """
     namespace = request.namespace or "default"
     if request.name:
-        one = state.policies.get((namespace, request.name))
+        one = state.policies.policy_of((namespace, request.name))
         found = [] if one is None else [one]
     elif request.policy:
         found = state.policies.policies_named(namespace, request.policy)
@@ -105,7 +105,7 @@ def policy_reply(
 def _targets_text(state: HpaState, scaled: ScaledWorkload) -> str:
     """Shows metrics against their targets in one line, as many metrics as fit."""
     said, size = list[str](), 0
-    for one in metrics(state, scaled):
+    for one in explained_metrics(state, scaled):
         said.append(f"{one.metric}: {one.value or '<unknown>'}/{one.target}")
         size += len(said[-1])
         if size > TARGETS_MAX:
@@ -134,9 +134,9 @@ class PolicyPage:
         self._policies: list[PolicyReply] = []
         self._bytes = 0
 
-    def add(self) -> bool:
+    def add_next_policy(self) -> bool:
         """Adds the next policy. Returns False if there is no further policy, or the page is full."""
-        one = self._next()
+        one = self._next_policy()
         if one is None or len(self._policies) >= self._size or self._bytes >= PAGE_BYTES_MAX:
             return False
         reply = policy_reply(self._state, one, manifest=False)
@@ -150,22 +150,22 @@ class PolicyPage:
         return True
 
     def reply(self) -> ListPoliciesReply:
-        token = "/".join(self._last) if self._last is not None and self._next() is not None else ""
+        token = "/".join(self._last) if self._last is not None and self._next_policy() is not None else ""
         return ListPoliciesReply(tuple(self._policies), token, stale=False)
 
-    def _next(self) -> ScaledWorkload | RefusedPolicy | None:
+    def _next_policy(self) -> ScaledWorkload | RefusedPolicy | None:
         return self._state.policies.next_policy_after(self._last, self._namespace)
 
 
 def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPoliciesReply:
     """Returns a whole page."""
     page = PolicyPage(state, request)
-    while page.add():
+    while page.add_next_policy():
         pass
     return page.reply()
 
 
-def explain(state: HpaState, scaled: ScaledWorkload | RefusedPolicy) -> ExplainPolicyReply:
+def explain_workload(state: HpaState, scaled: ScaledWorkload | RefusedPolicy) -> ExplainPolicyReply:
     """Returns why a workload has its present size: metrics, rules, conditions and pods."""
     if isinstance(scaled, RefusedPolicy):
         return _explain_refused_policy(state, scaled)
@@ -176,18 +176,18 @@ def explain(state: HpaState, scaled: ScaledWorkload | RefusedPolicy) -> ExplainP
         decided_ms=scaled.remembered.at_ms,
         asked=-1 if sized.asked is None else sized.asked,
         asked_by=sized.asked_by,
-        metrics=tuple(metrics(state, scaled)),
+        metrics=tuple(explained_metrics(state, scaled)),
         rules=sized.rules,
-        conditions=tuple(_conditions(scaled, sized)),
-        pods=tuple(_pods(state, scaled)),
+        conditions=tuple(_scale_conditions(scaled, sized)),
+        pods=tuple(_pods_by_cluster(state, scaled)),
         due_ms=scaled.due.at_ms if scaled.due is not None else 0,
         due_why=scaled.due.why if scaled.due is not None else "",
         changed_ms=scaled.changed_ms,
-        reason=_reason(sized, decided.reason if decided is not None else ""),
+        reason=_reason_of_size(sized, decided.reason if decided is not None else ""),
     )
 
 
-def _reason(sized: SizingResult, of_last_change: str) -> str:
+def _reason_of_size(sized: SizingResult, of_last_change: str) -> str:
     """Returns the reason of the last change of the size; "" if rules keep the size, because the answer lists these."""
     kept = sized.replicas is None and sized.rules
     return "" if kept else sized.reason or of_last_change
@@ -211,14 +211,14 @@ def _explain_refused_policy(state: HpaState, refused: RefusedPolicy) -> ExplainP
     )
 
 
-def _conditions(scaled: ScaledWorkload, sized: SizingResult) -> Iterator[ScaleCondition]:
+def _scale_conditions(scaled: ScaledWorkload, sized: SizingResult) -> Iterator[ScaleCondition]:
     for one in scaled.remembered.scaling.conditions:
         yield ScaleCondition(CONDITION_TYPES[one.kind], STATUSES[one.status], one.reason, one.message)
     for kind, status, reason in sized.extra:
         yield ScaleCondition(CONDITION_TYPES[kind], status.capitalize(), reason, "")
 
 
-def _pods(state: HpaState, scaled: ScaledWorkload) -> Iterator[PodsInCluster]:
+def _pods_by_cluster(state: HpaState, scaled: ScaledWorkload) -> Iterator[PodsInCluster]:
     at_ms = scaled.remembered.at_ms
     inputs = state.inputs.get(scaled.key)
     for name, cluster in sorted(inputs.clusters.by_name.items() if inputs is not None else ()):
@@ -232,25 +232,25 @@ def _pods(state: HpaState, scaled: ScaledWorkload) -> Iterator[PodsInCluster]:
             sampled=sum(1 for pod in cluster.pods.values() if pod.usage and pod.sampled_ms >= fresh_ms),
             lost=is_lost(cluster, at_ms, state.rules),
             age_ms=max(at_ms - cluster.observed_ms, 0),
-            trouble=cluster.troubles,
+            trouble=cluster.troubles_text,
         )
 
 
 # ── Metrics ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def metrics(state: HpaState, scaled: ScaledWorkload) -> Iterator[ExplainedMetric]:
+def explained_metrics(state: HpaState, scaled: ScaledWorkload) -> Iterator[ExplainedMetric]:
     """Yields each metric with its target, and the number that it alone asks for."""
     case = state.sizing_case(scaled, max(scaled.remembered.at_ms, scaled.declared.declared_ms))
     for said in state.last_sizing_result(scaled).reads:
         read = said.read
-        proposal = _proposal(case, said)
+        proposal = _proposal_of_metric(case, said)
         unit = _milli_per_unit(said.metric)
         yield ExplainedMetric(
             metric=said.name,
             source=read.source,
-            target=_target(case, said),
-            value=_value(said, proposal),
+            target=_target_text(case, said),
+            value=_value_text(said, proposal),
             value_milli=min(read.value_milli or 0, INT64_MAX),
             target_milli=(said.metric.target.amount or 0) * unit if said.metric is not None else 0,
             age_ms=max(case.now_ms - read.oldest_ms, 0) if read.oldest_ms else -1,
@@ -266,7 +266,7 @@ def _milli_per_unit(metric: Metric | None) -> int:
     return 1000 if metric is not None and metric.target.kind == UTILIZATION else 1
 
 
-def _proposal(case: SizingCase, said: MetricRead) -> Proposal | None:
+def _proposal_of_metric(case: SizingCase, said: MetricRead) -> Proposal | None:
     autoscaler = case.policy.autoscaler
     if said.metric is None or autoscaler is None or case.current < 0:
         return None
@@ -279,7 +279,7 @@ def _proposal(case: SizingCase, said: MetricRead) -> Proposal | None:
         return None
 
 
-def _target(case: SizingCase, said: MetricRead) -> str:
+def _target_text(case: SizingCase, said: MetricRead) -> str:
     if said.metric is None:
         wanted = case.policy.wanted
         if isinstance(wanted, ScalePolicy) and wanted.drain is not None and said.name == "drain":
@@ -291,7 +291,7 @@ def _target(case: SizingCase, said: MetricRead) -> str:
     return quantity_text(amount) + ("" if said.metric.target.kind == VALUE else " (avg)")
 
 
-def _value(said: MetricRead, proposal: Proposal | None) -> str:
+def _value_text(said: MetricRead, proposal: Proposal | None) -> str:
     if said.metric is None:
         return said.read.detail
     if proposal is None:

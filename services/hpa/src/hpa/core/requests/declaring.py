@@ -68,7 +68,7 @@ def declare_policy(
     policy, event = read_request(state, request, generation, now_ms)
     key = (event.namespace, event.name)
     text = event.manifest
-    known = state.policies.get(key)
+    known = state.policies.policy_of(key)
     if known is not None and (known.declared.kind, known.declared.policy) != (policy.kind, policy.name):
         raise RequestError(
             "FAILED_PRECONDITION",
@@ -93,7 +93,7 @@ def declare_policy(
     draft = Draft(state, (key, *others))
     for left in others:
         draft.state.forget_policy(left)
-        events.extend(_tombstones(*left))
+        events.extend(_tombstones_of_policy(*left))
         warnings = (*warnings, f"{'/'.join(left)}: not scaled by it any more, keeps the replicas that it has")
     events.extend(draft.state.put_policy_in_force(event))
     reply = policy_reply(draft.state, draft.state.scaled[key], changed=True)
@@ -131,8 +131,8 @@ def delete_policy(state: HpaState, request: DeletePolicyRequest) -> PolicyDecisi
     scaled = find_policy(state, request)
     draft = Draft(state, (scaled.key,))
     draft.state.forget_policy(scaled.key)
-    return PolicyDecision(list(_tombstones(*scaled.key)), policy_reply(state, scaled, changed=True), draft)
+    return PolicyDecision(list(_tombstones_of_policy(*scaled.key)), policy_reply(state, scaled, changed=True), draft)
 
 
-def _tombstones(namespace: str, name: str) -> Iterable[Tombstone]:
+def _tombstones_of_policy(namespace: str, name: str) -> Iterable[Tombstone]:
     return (Tombstone(workload_address(topic, namespace, name)) for topic in (SCALE_POLICIES, SCALE_STATE, SCALE))

@@ -64,7 +64,7 @@ class ReportCheck:
             raise RequestError("NOT_FOUND", f"{namespace}/{report.name}: no workload of this name has a scale policy")
         _check_time(report.at_ms, self._now_ms, self._state.rules)
         report = replace(report, namespace=namespace, at_ms=report.at_ms or self._now_ms)
-        for field, length, most in _lengths(report):
+        for field, length, most in _field_lengths_and_bounds(report):
             if length > most:
                 raise invalid_argument_error(field, f"{length} bytes", f"at most {most}")
         if isinstance(report, LoadObserved):
@@ -106,12 +106,12 @@ class ReportCheck:
             what = f"metric {report.metric}" + (f" of {of}" if of else "")
         key = (report.namespace, report.name, type(report))
         if key not in self._expected:
-            self._expected[key] = _first_names(input_names_of(policy, report))
+            self._expected[key] = _first_names_text(input_names_of(policy, report))
         expected = self._expected[key]
         raise RequestError("NOT_FOUND", f"{what}: {policy.kind} {policy.name} does not use it; expected {expected}")
 
 
-def _first_names(names: Sequence[str]) -> str:
+def _first_names_text(names: Sequence[str]) -> str:
     more = (f"{len(names) - NAMES_TOLD} more",) if len(names) > NAMES_TOLD else ()
     return cut_text_to_bytes("; ".join((*names[:NAMES_TOLD], *more)), ANSWER_BYTES_MAX) or "no report of that kind"
 
@@ -125,7 +125,7 @@ def _check_time(at_ms: int, now_ms: int, rules: HpaRules) -> None:
         )
 
 
-def _lengths(report: Reported) -> Iterator[tuple[str, int, int]]:
+def _field_lengths_and_bounds(report: Reported) -> Iterator[tuple[str, int, int]]:
     """Yields (field, its bytes, the bound). The fields are written with every state of the workload."""
     yield "source", len(report.source.encode()), NAME_MAX
     yield "trouble", len(report.trouble.encode()), TEXT_MAX

@@ -146,7 +146,7 @@ def decide_by_readings(case: SizingCase, autoscaler: Autoscaler, reads: tuple[Me
         current=case.current,
         replicas=decision.replicas,
         remembered=replace(case.before, scaling=found.state, at_ms=case.now_ms),
-        due=_first_due(case, found, reads),
+        due=_first_due_of_evaluation(case, found, reads),
         reason=decision.reason,
         asked=decision.asked,
         asked_by=decision.asked_by,
@@ -173,7 +173,9 @@ def first_due(dues: Iterable[NextEvaluation], now_ms: int) -> NextEvaluation | N
     return first
 
 
-def _first_due(case: SizingCase, found: Evaluation, reads: tuple[MetricReading, ...]) -> NextEvaluation | None:
+def _first_due_of_evaluation(
+    case: SizingCase, found: Evaluation, reads: tuple[MetricReading, ...]
+) -> NextEvaluation | None:
     """Returns the first due instant, as first_due does.
 
     It builds the text of the reason only for that instant, because every decision calls this function.

@@ -21,7 +21,7 @@ from hpa.core.own.queue_state import (
     QueueState,
     decide_drain_size,
     learned_replica_rate,
-    runs_of,
+    partition_runs_of,
     state_with_observation,
 )
 from hpa.core.sizing.composing import (
@@ -55,16 +55,16 @@ class SizeProposal(Struct, frozen=True):
 
 def decide_by_scale_policy(case: SizingCase, policy: ScalePolicy) -> SizingResult:
     """Returns the largest size that is asked for, within the bounds of the calendar."""
-    wishes = list(_wishes(case, policy))
+    wishes = list(_drain_and_headroom_wishes(case, policy))
     alone = policy.min_replicas if policy.autoscaler is None else policy.autoscaler.min_replicas
     asked = max((wish.replicas for wish in wishes), default=alone)
     now_s = case.now_ms // 1000
     bounded = min(max(asked, policy.min_replicas), policy.max_replicas)
     least = apply_open_windows(policy.calendar, bounded, case.current, now_s)
     most = apply_open_windows(policy.calendar, policy.max_replicas, case.current, now_s)
-    dues = [*_wishes_due(wishes), *_calendar_due(least)]
+    dues = [*_dues_of_wishes(wishes), *_dues_of_calendar(least)]
     if policy.autoscaler is None:
-        found = _without_metrics(case, least.replicas)
+        found = _result_without_metrics(case, least.replicas)
     else:
         most = replace(most, replicas=max(most.replicas, least.replicas))
         bounds = replace(policy.autoscaler, min_replicas=least.replicas, max_replicas=most.replicas, from_zero=True)
@@ -84,7 +84,7 @@ def _with_explanation(
 
     bounds: the least and the most replicas that the calendar allows.
     """
-    asked, asked_by = _most_asked(found, wishes, policy)
+    asked, asked_by = _largest_number_asked(found, wishes, policy)
     size = found.current if found.replicas is None else found.replicas
     least, most = bounds
     by = (least.by if size == least.replicas else ()) or (most.by if size == most.replicas else ())
@@ -111,7 +111,9 @@ def _with_explanation(
     )
 
 
-def _most_asked(found: SizingResult, wishes: list[SizeProposal], policy: ScalePolicy) -> tuple[int | None, str]:
+def _largest_number_asked(
+    found: SizingResult, wishes: list[SizeProposal], policy: ScalePolicy
+) -> tuple[int | None, str]:
     """Returns the largest number asked for, and by which metric, queue or headroom; (None, "") if all are unknown."""
     known = [(wish.said.replicas, wish.said.name) for wish in wishes if wish.said.replicas is not None]
     if found.asked is not None:
@@ -121,28 +123,28 @@ def _most_asked(found: SizingResult, wishes: list[SizeProposal], policy: ScalePo
     return max(known, key=lambda one: one[0], default=(None, ""))
 
 
-def _without_metrics(case: SizingCase, replicas: int) -> SizingResult:
+def _result_without_metrics(case: SizingCase, replicas: int) -> SizingResult:
     remembered = replace(case.before, at_ms=case.now_ms)
     if replicas == case.current:
         return SizingResult(case.current, None, remembered, None)
     return SizingResult(case.current, replicas, remembered, None, "between minReplicas and maxReplicas")
 
 
-def _wishes(case: SizingCase, policy: ScalePolicy) -> Iterator[SizeProposal]:
+def _drain_and_headroom_wishes(case: SizingCase, policy: ScalePolicy) -> Iterator[SizeProposal]:
     if policy.drain is not None:
         yield _drain_wish(case, policy, policy.drain)
     if policy.headroom:
         yield _headroom_wish(case, policy)
 
 
-def _wishes_due(wishes: list[SizeProposal]) -> Iterator[NextEvaluation]:
+def _dues_of_wishes(wishes: list[SizeProposal]) -> Iterator[NextEvaluation]:
     yield from dues_of_readings(wish.said.read for wish in wishes)
     for wish in wishes:
         if wish.due_s is not None:
             yield NextEvaluation(wish.due_s * 1000, f"the times of {wish.said.name}")
 
 
-def _calendar_due(bound: CalendarBound) -> Iterator[NextEvaluation]:
+def _dues_of_calendar(bound: CalendarBound) -> Iterator[NextEvaluation]:
     if bound.due_s is not None:
         yield NextEvaluation(bound.due_s * 1000, "a window opens or closes")
 
@@ -177,7 +179,7 @@ def _queue_observation(case: SizingCase, drain: Drain) -> QueueObservation:
             found.append(Offsets(row.latest, row.latest - lag, waited_ms / 1000, never))
     pods = case.inputs.clusters.pods_seen(case.now_ms, case.rules).pods
     reading = count_ready_pods(pods) if pods else case.current
-    runs = runs_of((row.topic, row.partition) for row in chosen if row.latest is not None)
+    runs = partition_runs_of((row.topic, row.partition) for row in chosen if row.latest is not None)
     return QueueObservation(backlog.at_ms, tuple(found), case.current, reading, runs)
 
 

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 from planner.core.knowledge.allowance import Allowance, UnlimitedAllowance
 from planner.core.knowledge.holds import DECLARED, GONE, TRIED
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.subject import Moment, subject_of
+from planner.core.knowledge.subject import Moment, subject_of_workload
 from planner.core.knowledge.timers import PlacementHold, ProgressTimer
 from planner.core.knowledge.waiting import Loans
 from planner.core.knowledge.workload import (
     Workload,
     is_blocked_by_orphan,
-    is_gone,
+    is_workload_gone,
     refusal_status,
     reported_missing_objects,
 )
@@ -20,7 +20,7 @@ from planner.core.manifests.templates import is_newest
 from planner.core.placement import placing
 from planner.core.placement.missing import Missing, has_waited_for_missing
 from planner.core.placement.outlook import rollout_outlook
-from planner.core.placement.shares import facts_of, is_done_in_cluster, unbound_kept
+from planner.core.placement.shares import facts_in_cluster, is_done_in_cluster, unbound_kept
 from planner.core.placement.whole import may_be_taken_back
 from planner.core.requests import adopting, declaring
 from planner.core.requests.remembering import without_old_answers
@@ -81,7 +81,7 @@ def update_progress_timers(state: PlannerState, now: float) -> None:
 
 def _update_part_timer(state: PlannerState, workload: Workload, part: Part, now: float) -> None:
     unbound = state.unbound_replicas(workload, part)
-    place = (workload.key, part.cluster)
+    place = (workload.workload_key, part.cluster)
     version = (part.version, is_done_in_cluster(state, workload, part))
     timer = state.timers.get(place)
     since = _object_missing_since(workload, part, timer, now)
@@ -133,7 +133,7 @@ def _held_workload_state(state: PlannerState, cluster: str, hold: PlacementHold)
     workload = state.workloads.get(hold.workload) if hold.workload is not None else None
     if workload is None or workload.declared.deleting or workload.declared.disowning:
         return GONE
-    return TRIED if (workload.key, cluster) in state.timers else DECLARED
+    return TRIED if (workload.workload_key, cluster) in state.timers else DECLARED
 
 
 def workloads_to_take_back(
@@ -180,7 +180,7 @@ def workloads_lacking_objects(
             or brakes.is_frozen(cluster, key)
         ):
             continue
-        if not may_be_taken_back(workload.declared.kind, facts_of(state, key, cluster)):
+        if not may_be_taken_back(workload.declared.kind, facts_in_cluster(state, key, cluster)):
             continue
         if moment.now - timer.missing_since >= _missing_wait_seconds(state, workload, part):
             due.setdefault(key, {})[cluster] = state.unbound_replicas(workload, part)
@@ -217,9 +217,9 @@ def hold_clusters(state: PlannerState, workload: Workload, clusters: Iterable[st
     """
     for cluster in clusters:
         part = workload.parts[cluster]
-        unschedulable = "/".join(workload.key) in state.clusters[cluster].pending
+        unschedulable = "/".join(workload.workload_key) in state.clusters[cluster].pending
         shape = state.shape_in(cluster, workload.template_of(part).shape)
-        whom: Shape | WorkloadKey = shape if unschedulable else workload.key
+        whom: Shape | WorkloadKey = shape if unschedulable else workload.workload_key
         refusal = None if unschedulable else refusal_status(workload, part)
         least, most = state.rules.hold_min, state.rules.hold_max
         if refusal is not None and refusal.state == STATE_NOT_OWNED:
@@ -227,8 +227,8 @@ def hold_clusters(state: PlannerState, workload: Workload, clusters: Iterable[st
         before = state.holds.get((cluster, whom))
         seconds = least if before is None else max(least, min(before.seconds * 2, most))
         why = refusal.message if refusal is not None else ""
-        state.holds[cluster, whom] = PlacementHold(now + seconds, seconds, why=why, workload=workload.key)
-        state.timers.pop((workload.key, cluster), None)
+        state.holds[cluster, whom] = PlacementHold(now + seconds, seconds, why=why, workload=workload.workload_key)
+        state.timers.pop((workload.workload_key, cluster), None)
 
 
 def next_waiting_workloads(
@@ -265,7 +265,7 @@ def next_waiting_workloads(
 
 def _loans_of_cluster(state: PlannerState, cluster: str) -> Loans:
     view = state.clusters.get(cluster)
-    return view.nodes.loans if view is not None else frozenset()
+    return view.nodes.loan_states if view is not None else frozenset()
 
 
 def _is_bind_wait_over(state: PlannerState, workload: Workload, bound_at: float, now: float) -> bool:
@@ -282,26 +282,30 @@ def retry_waiting_workload(
     if workload.waiting_since is None:
         workload.waiting_since = moment.now
     if not workload.settled:
-        state.waiting.unsettled[workload.key] = None
-    state.waiting.note_tried(workload.key, lambda cluster, shape: state.rooms_for_waiting(cluster, shape, moment.now))
-    placed = placing.place_again(state, workload, moment, brakes)
+        state.waiting.unsettled[workload.workload_key] = None
+    state.waiting.note_tried(
+        workload.workload_key, lambda cluster, shape: state.rooms_for_waiting(cluster, shape, moment.now)
+    )
+    placed = placing.place_workload_again(state, workload, moment, brakes)
     if placed.division.lent and workload.lent_since is None:
         workload.lent_since = moment.now
-        state.waiting.for_lent[workload.key] = {name: _loans_of_cluster(state, name) for name in placed.division.lent}
-    return AftermathStep(workload.key, placed.events, "Waiting")
+        state.waiting.for_lent[workload.workload_key] = {
+            name: _loans_of_cluster(state, name) for name in placed.division.lent
+        }
+    return AftermathStep(workload.workload_key, placed.events, "Waiting")
 
 
 def continue_rollout(state: PlannerState, workload: Workload, moment: Moment) -> AftermathStep:
     """Gives the newest template to the next cluster, or states why none gets it; no events when nothing changed."""
-    placed = placing.place_and_roll(state, subject_of(workload), moment, "Rollout", settled=workload.settled)
+    placed = placing.place_and_roll(state, subject_of_workload(workload), moment, "Rollout", settled=workload.settled)
     waits = rollout_outlook(state, workload, workload, moment.now)
-    state.rollouts.set_awaited_clusters(workload.key, waits.waits_on)
-    state.rollouts.note_progress(workload.key, waits.under_way, moment.now)
+    state.rollouts.set_awaited_clusters(workload.workload_key, waits.waits_on)
+    state.rollouts.note_progress(workload.workload_key, waits.under_way, moment.now)
     if not placed.events:
-        return AftermathStep(workload.key, (), "Rollout")
-    declared = declaring.with_templates(workload.declared, workload, placed.placement.parts)
+        return AftermathStep(workload.workload_key, (), "Rollout")
+    declared = declaring.with_earlier_templates(workload.declared, workload, placed.placement.parts)
     changed = (without_old_answers(state.rules, declared, moment),) if declared != workload.declared else ()
-    return AftermathStep(workload.key, (*changed, *placed.events), "Rollout")
+    return AftermathStep(workload.workload_key, (*changed, *placed.events), "Rollout")
 
 
 def lowered_capacity_needs(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]:
@@ -310,7 +314,7 @@ def lowered_capacity_needs(state: PlannerState, moment: Moment) -> tuple[Capacit
     places = ((key, cluster, said) for key, needs in state.needed.items() for cluster, said in needs.items())
     for key, cluster, said in places:
         if said.replicas_new:
-            needed = state.reservation(key, cluster).new
+            needed = state.reservation_of(key, cluster).new
             if needed < said.replicas_new:
                 fewer.append(replace(said, replicas_new=needed, generation=moment.generation))
     return tuple(fewer)
@@ -329,13 +333,13 @@ def settle_workload(state: PlannerState, key: WorkloadKey, moment: Moment) -> Af
         placement = _placement_without_settled(state, workload, moment)
         if placement is not None:
             return AftermathStep(key, (placement, *placing.needed_events(state, key, placement, moment, {})), "Removed")
-    if not is_gone(workload):
+    if not is_workload_gone(workload):
         return AftermathStep(key, (), "")
     if workload.gone_at is None:
         workload.gone_at = moment.now
     if moment.now - workload.gone_at < state.rules.forget_after:
         return AftermathStep(key, (), "")
-    return AftermathStep(key, tuple(_tombstones(state, workload)), "Forgotten")
+    return AftermathStep(key, tuple(_tombstones_of_workload(state, workload)), "Forgotten")
 
 
 def _placement_without_settled(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:
@@ -372,14 +376,14 @@ def _is_orphan_block_proven(state: PlannerState, workload: Workload, part: Part)
     return is_blocked_by_orphan(workload, part) and state.owners.may_decide_finally(workload.statuses[part.cluster])
 
 
-def _tombstones(state: PlannerState, workload: Workload) -> Iterable[Tombstone]:
-    namespace, name = workload.key
+def _tombstones_of_workload(state: PlannerState, workload: Workload) -> Iterable[Tombstone]:
+    namespace, name = workload.workload_key
     for topic in (PLACEMENTS, WORKLOADS):
         yield Tombstone(workload_address(topic, namespace, name))
     for dependency in state.declared.dependencies.values():
         if dependency.workload == f"{namespace}/{name}":
             yield Tombstone(dependency_address(dependency.workload, dependency.kind, namespace, dependency.name))
-    for cluster in state.needed.get(workload.key, {}):
+    for cluster in state.needed.get(workload.workload_key, {}):
         yield Tombstone(capacity_needed_address(namespace, name, cluster))
     for cluster, status in workload.statuses.items():
         if status.state == STATE_ORPHANED:  # The object is there, and its propagator ends this status.

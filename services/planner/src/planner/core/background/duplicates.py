@@ -43,7 +43,7 @@ def hand_over_step(state: PlannerState, workload: Workload, duplicate: str, mome
     held[to] = replace(taken, may_keep=0)
     why = placing.PlacementCause(CAUSE_DUPLICATE, frozenset((duplicate,)), taken={to: replace(base, cluster=to)})
     return AftermathStep(
-        workload.key, placing.take_over_parts(state, workload, held, why, moment).events, CAUSE_DUPLICATE
+        workload.workload_key, placing.take_over_parts(state, workload, held, why, moment).events, CAUSE_DUPLICATE
     )
 
 
@@ -51,7 +51,7 @@ def _may_be_handed_over(workload: Workload, duplicate: str, to: str, brakes: All
     """Returns whether the workload may be handed over: not being removed there, not in transfer, not frozen."""
     if is_in_transfer(workload) or not _live_parts(workload, duplicate, to):
         return False
-    return not any(brakes.is_frozen(cluster, workload.key) for cluster in (duplicate, to))
+    return not any(brakes.is_frozen(cluster, workload.workload_key) for cluster in (duplicate, to))
 
 
 def _larger_part(workload: Workload, duplicate: str, to: str) -> Part:

@@ -10,11 +10,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.core.background.overflow import first_tier
+from planner.core.background.overflow import first_tier_of_cluster
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import supply_class
+from planner.core.manifests.policy import supply_class_of_cluster
 from planner.core.placement.missing import is_waiting_for_missing
 from spillway.amounts import clamp_to_int64
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, ClusterJoined
@@ -60,25 +60,25 @@ def headroom_by_supply_class(state: PlannerState, workload: Workload, now: float
     found: dict[str, IdleHeadroom] = {}
     clusters = _allowed_clusters(state, workload)
     for joined in clusters:
-        name, before = supply_class(joined), found.get(supply_class(joined), IdleHeadroom(0))
+        name, before = supply_class_of_cluster(joined), found.get(supply_class_of_cluster(joined), IdleHeadroom(0))
         here = _headroom_in_cluster(state, workload, joined.cluster, now)
         trouble = before.trouble or here.trouble
         found[name] = IdleHeadroom(before.replicas + here.replicas, trouble)
     for other in state.workloads.values() if state.waiting else ():
         higher = other.declared.policy.priority > workload.declared.policy.priority
-        if higher and other.key in state.waiting and not is_waiting_for_missing(other):
+        if higher and other.workload_key in state.waiting and not is_waiting_for_missing(other):
             _subtract_headroom(found, _equivalent_replicas(other, workload), _supply_classes_of(state, other))
     return found
 
 
 def _allowed_clusters(state: PlannerState, workload: Workload) -> list[ClusterJoined]:
     policy = workload.declared.policy
-    places = ((first_tier(policy, joined), joined) for joined in state.joined_clusters())
+    places = ((first_tier_of_cluster(policy, joined), joined) for joined in state.joined_clusters())
     return [joined for tier, joined in places if tier < len(policy.tiers) and not policy.tiers[tier].node_groups]
 
 
 def _supply_classes_of(state: PlannerState, workload: Workload) -> Iterable[str]:
-    return dict.fromkeys(supply_class(joined) for joined in _allowed_clusters(state, workload))
+    return dict.fromkeys(supply_class_of_cluster(joined) for joined in _allowed_clusters(state, workload))
 
 
 def _headroom_in_cluster(state: PlannerState, workload: Workload, cluster: str, now: float) -> IdleHeadroom:
@@ -89,14 +89,14 @@ def _headroom_in_cluster(state: PlannerState, workload: Workload, cluster: str, 
     if (
         view.phase != PHASE_ACTIVE
         or view.twin_reason
-        or state.admitted.refusal_message(cluster, workload.shape) is not None
+        or state.admitted.refusal_message(cluster, workload.replica_shape) is not None
     ):
         return IdleHeadroom(0)
     stale = view.staleness_reason(now, state.rules.capacity_age_max)
     if stale:
         return IdleHeadroom(0, f"{cluster}: {stale}")
-    room = state.room_without_workload(cluster, workload.shape, now, workload.key).certain
-    facts = view.facts.get(workload.key)
+    room = state.room_without_workload(cluster, workload.replica_shape, now, workload.workload_key).certain
+    facts = view.facts.get(workload.workload_key)
     bound = sum(count for _, count in facts.counted) if facts is not None else 0
     below = sum(_bound_replicas(state, other, cluster) for other in _lower_priority_followers(state, workload))
     limits = {limit.cluster: limit.replicas_max for limit in workload.declared.policy.limits}
@@ -110,15 +110,15 @@ def _lower_priority_followers(state: PlannerState, workload: Workload) -> Iterat
     for key in state.scalings.following:
         other = state.workloads.get(key)
         if other is not None and other.declared.policy.priority < workload.declared.policy.priority:
-            mine, theirs = dict(workload.shape.requests), dict(other.shape.requests)
-            if _may_share_nodes(workload.shape, other.shape) and all(
+            mine, theirs = dict(workload.replica_shape.requests), dict(other.replica_shape.requests)
+            if _may_share_nodes(workload.replica_shape, other.replica_shape) and all(
                 theirs.get(name, 0) >= mine[name] for name in mine
             ):
                 yield other
 
 
 def _bound_replicas(state: PlannerState, workload: Workload, cluster: str) -> int:
-    facts = state.clusters[cluster].facts.get(workload.key)
+    facts = state.clusters[cluster].facts.get(workload.workload_key)
     return sum(count for _, count in facts.counted) if facts is not None else 0
 
 
@@ -127,8 +127,10 @@ def _equivalent_replicas(waiting: Workload, workload: Workload) -> int:
 
     Returns 0 if the two cannot run on the same nodes.
     """
-    mine, theirs = dict(workload.shape.requests), dict(waiting.shape.requests)
-    if not _may_share_nodes(workload.shape, waiting.shape) or any(not mine.get(name) for name in theirs):
+    mine, theirs = dict(workload.replica_shape.requests), dict(waiting.replica_shape.requests)
+    if not _may_share_nodes(workload.replica_shape, waiting.replica_shape) or any(
+        not mine.get(name) for name in theirs
+    ):
         return 0
     each = max((-(-amount // mine[name]) for name, amount in theirs.items()), default=0)
     return waiting.unplaced * each
@@ -200,17 +202,17 @@ class Headrooms:
         run and count nowhere. So a smaller headroom is not reported until their grace period and `settle` are over.
         Then a class is reported if its headroom changed, or if the last report is older than `repeat`.
         """
-        now, said = moment.now, self._said.get(workload.key)
+        now, said = moment.now, self._said.get(workload.workload_key)
         replicas = {name: part.replicas for name, part in workload.parts.items()}
         if said is None:
             assert self._begun_at is not None
-            said = self._said[workload.key] = HeadroomReport(now, self._begun_at, replicas)
+            said = self._said[workload.workload_key] = HeadroomReport(now, self._begun_at, replicas)
         if any(replicas.get(name, 0) < count for name, count in said.replicas.items()):
             said.shrunk_at = now
         said.replicas, said.looked_at = replicas, now
         on_its_way = now - said.shrunk_at < _grace_seconds(workload) + self._pace.settle
         idle = headroom_by_supply_class(state, workload, now)
-        for name in state.scalings.following[workload.key]:
+        for name in state.scalings.following[workload.workload_key]:
             here = idle.get(name, IdleHeadroom(0))
             before, at = said.idle.get(name, (IdleHeadroom(0), None))
             if on_its_way and (at is None or here.replicas < before.replicas):
@@ -219,7 +221,7 @@ class Headrooms:
                 continue
             said.idle[name] = (here, now)
             milli, label = clamp_to_int64(here.replicas * 1000), name
-            key = workload.key
+            key = workload.workload_key
             yield LoadObserved(*key, METRIC, "", label, "", "", milli, moment.wall_ms, 0, SOURCE, here.trouble)
 
 

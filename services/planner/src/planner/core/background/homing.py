@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import ceil, inf
 
 from planner.core.background.aftermath import NO_BRAKES, AftermathStep
-from planner.core.background.overflow import Overflow, overflow_of
+from planner.core.background.overflow import Overflow, overflow_of_workload
 from planner.core.background.steady import SteadyRoom
 from planner.core.division.placement import maximum_in_cluster
 from planner.core.feasibility.reservation import is_rolling
@@ -21,7 +21,7 @@ from planner.core.placement import placing
 from planner.core.placement.growth import growth_room
 from planner.core.placement.missing import has_missing_object, has_waited_for_missing
 from planner.core.placement.reasons import move_causes_by_cluster
-from planner.core.placement.shares import facts_of
+from planner.core.placement.shares import facts_in_cluster
 from planner.core.placement.whole import is_whole
 from spillway.events import PlacementDecided
 from spillway.feasibility.cluster_view import WorkloadKey
@@ -114,20 +114,20 @@ class Homing:
         self, state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance
     ) -> AftermathStep:
         """Returns the step that sends replicas of one workload home now; without events when none go."""
-        known = self._known.get(workload.key)
+        known = self._known.get(workload.workload_key)
         current = (
             known is not None and known.placement is workload.placement and _is_at_rest(state, workload, moment.now)
         )
         for entry in known.overflow if known is not None and current else ():
-            if brakes.is_frozen(entry.cluster, workload.key):
+            if brakes.is_frozen(entry.cluster, workload.workload_key):
                 continue
             journey = self._possible_home_move(state, workload, entry, moment.now, brakes)
-            allowed = brakes.allow_replicas(CAUSE_HOME, entry.cluster, workload.key, journey.replicas)
+            allowed = brakes.allow_replicas(CAUSE_HOME, entry.cluster, workload.workload_key, journey.replicas)
             placed = placing.send_overflow_home(state, workload, entry.cluster, allowed, journey.rooms, moment)
             if placed is not None:
-                brakes.spend_budget(CAUSE_HOME, entry.cluster, workload.key, allowed)
-                return AftermathStep(workload.key, placed.events, CAUSE_HOME)
-        return AftermathStep(workload.key, (), CAUSE_HOME)
+                brakes.spend_budget(CAUSE_HOME, entry.cluster, workload.workload_key, allowed)
+                return AftermathStep(workload.workload_key, placed.events, CAUSE_HOME)
+        return AftermathStep(workload.workload_key, (), CAUSE_HOME)
 
     # ── What there is ───────────────────────────────────────────────────────────────────────────────────────────
 
@@ -141,7 +141,7 @@ class Homing:
         for key, workload in state.workloads.items():
             known, policy = self._known.get(key), workload.declared.policy
             if known is None or known.placement is not workload.placement or known.policy is not policy:
-                self._known[key] = _KnownOverflow(workload.placement, policy, overflow_of(workload, joined))
+                self._known[key] = _KnownOverflow(workload.placement, policy, overflow_of_workload(workload, joined))
         return {key: known.overflow for key, known in self._known.items() if known.overflow}
 
     def _measure_home_rooms(
@@ -153,7 +153,7 @@ class Homing:
         """
         places: dict[Shape, dict[str, None]] = {}
         for key, entries in overflowed.items():
-            for shape, homes in _homes_by_shape(state, state.workloads[key].shape, entries).items():
+            for shape, homes in _homes_by_shape(state, state.workloads[key].replica_shape, entries).items():
                 places.setdefault(shape, {}).update(homes)
         held = _held_by_cluster(state, now)
         self._note_homes_on_hold(held, state.rules.home_after, now)
@@ -219,7 +219,7 @@ class Homing:
                 journey = self._possible_home_move(state, workload, entry, now, NO_BRAKES, left)
                 if journey.replicas:
                     if may_go:
-                        found[workload.key] = workload
+                        found[workload.workload_key] = workload
                     cause = (CAUSE_HOME, entry.cluster)
                     self.wanted[cause] = self.wanted.get(cause, 0) + journey.replicas
                     _reduce_free_room(left, journey)
@@ -253,10 +253,10 @@ class Homing:
             return HomeMove(overflow.cluster, 0, {})
         rooms = {}
         for home in overflow.homes:
-            watched = self._watched.get(state.shape_in(home, workload.shape), {}).get(home)
-            if watched is None or home in self._expected or (home, workload.key) in self._kept_out:
+            watched = self._watched.get(state.shape_in(home, workload.replica_shape), {}).get(home)
+            if watched is None or home in self._expected or (home, workload.workload_key) in self._kept_out:
                 continue
-            if brakes.is_frozen(home, workload.key):
+            if brakes.is_frozen(home, workload.workload_key):
                 continue
             steady = watched.steady.lasting_room(state.rules.home_after, now)
             room = min(steady, room_at_home(state, workload, home, now)) if steady else 0
@@ -279,14 +279,16 @@ def _homes_by_shape(state: PlannerState, shape: Shape, entries: Sequence[Overflo
 
 def _is_at_rest(state: PlannerState, workload: Workload, now: float) -> bool:
     """Returns whether the workload is at rest: all its replicas are placed, and none leaves, rolls or must move."""
-    key = workload.key
+    key = workload.workload_key
     if workload.unplaced or key in state.waiting or key in state.misplaced or key in state.rollouts:
         return False
     if is_in_transfer(workload) or move_causes_by_cluster(state, workload, now):
         return False
     rolling_from = workload.declared.rolling_from
     return not any(
-        part.replicas_leaving or part.removing or is_rolling(part, facts_of(state, key, part.cluster), rolling_from)
+        part.replicas_leaving
+        or part.removing
+        or is_rolling(part, facts_in_cluster(state, key, part.cluster), rolling_from)
         for part in workload.parts.values()
     )
 
@@ -303,7 +305,7 @@ def room_at_home(state: PlannerState, workload: Workload, home: str, now: float)
         return 0
     limits = {limit.cluster: limit for limit in workload.declared.policy.limits}
     bound = maximum_in_cluster(limits, home) - (part.replicas_kept if part is not None else 0)
-    room = growth_room(state, home, workload.possible_shapes_in(home), False, now, workload.key)
+    room = growth_room(state, home, workload.possible_shapes_in(home), False, now, workload.workload_key)
     return max(0, min(room.certain, bound))
 
 
@@ -329,7 +331,7 @@ def _may_take_waiting_workload(state: PlannerState, home: str, now: float) -> bo
             continue
         if (
             kept < maximum_in_cluster(limits, home)
-            and state.room_in_cluster(home, workload.shape, False, now, key).possible
+            and state.room_in_cluster(home, workload.replica_shape, False, now, key).possible
         ):
             return True
     return False
@@ -360,7 +362,7 @@ def _home_room_fingerprint(
 def _held_by_cluster(state: PlannerState, now: float) -> dict[str, frozenset[Shape | WorkloadKey]]:
     """Returns, by cluster, the shapes and workloads that get no more replicas there now because of a hold."""
     found: dict[str, set[Shape | WorkloadKey]] = {}
-    for (cluster, whom), hold in state.holds.running():
+    for (cluster, whom), hold in state.holds.running_holds():
         if hold.until > now:
             found.setdefault(cluster, set()).add(whom)
     return {cluster: frozenset(held) for cluster, held in found.items()}

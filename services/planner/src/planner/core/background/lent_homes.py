@@ -143,7 +143,7 @@ def _need_fingerprint(state: PlannerState, workload: Workload, entries: tuple[Ov
     """Returns a value that changes whenever the need may have changed."""
     homes = _homes_in_tier_order(state, entries)
     rooms = tuple((home, state.room_revision(home), state.is_fresh(home, now)) for home in homes)
-    return workload.placement, workload.declared.policy, state.brakes.revision, rooms
+    return workload.placement, workload.declared.policy, state.brakes.allowance_revision, rooms
 
 
 def _overflow_going_home(state: PlannerState, workload: Workload, entries: Iterable[Overflow]) -> list[Overflow]:
@@ -152,14 +152,16 @@ def _overflow_going_home(state: PlannerState, workload: Workload, entries: Itera
     never_go = not (rules.moves_per_minute and rules.home_moves_per_minute)
     if workload.unplaced or never_go or policy.work in TIERS_BY_WORK:
         return []
-    return [entry for entry in entries if not state.brakes.is_frozen(entry.cluster, workload.key)]
+    return [entry for entry in entries if not state.brakes.is_frozen(entry.cluster, workload.workload_key)]
 
 
 def _free_room_by_home(
     state: PlannerState, workload: Workload, going: Iterable[Overflow], now: float
 ) -> Mapping[str, int]:
     """Returns how many replicas could go now to each home cluster that no brake holds, in the order of the tiers."""
-    homes = (home for home in _homes_in_tier_order(state, going) if not state.brakes.is_frozen(home, workload.key))
+    homes = (
+        home for home in _homes_in_tier_order(state, going) if not state.brakes.is_frozen(home, workload.workload_key)
+    )
     return {home: room_at_home(state, workload, home, now) for home in homes}
 
 
@@ -175,14 +177,14 @@ def _needs_by_home(
 
     Returns an empty map if lent nodes would let no more replicas go home. going: from _going. free: from _free.
     """
-    key, margin = workload.key, home_margin(state, workload)
+    key, margin = workload.workload_key, home_margin(state, workload)
     count = sum(entry.replicas for entry in going)
     limits = {limit.cluster: limit for limit in workload.declared.policy.limits}
     lent = {}
     for home in (home for home in free if home in lending):
         part = workload.parts.get(home)
         bound = maximum_in_cluster(limits, home) - (part.replicas_kept if part is not None else 0) - free[home]
-        lent[home] = max(0, min(state.room_on_lent_nodes(home, workload.shape, now, key), bound))
+        lent[home] = max(0, min(state.room_on_lent_nodes(home, workload.replica_shape, now, key), bound))
     wanted = min(count + margin, sum(free.values()) + sum(lent.values()))
     if wanted <= max(margin, sum(free.values())):
         return {}
@@ -201,8 +203,8 @@ def _unpublished_needs(state: PlannerState, workload: Workload, moment: Moment) 
     """
     if workload.unplaced:
         return
-    needs, said = workload.home_needs, state.needed.get(workload.key, {})
+    needs, said = workload.home_needs, state.needed.get(workload.workload_key, {})
     for cluster in sorted(needs.keys() | said.keys()):
-        last = said.get(cluster, CapacityNeeded(*workload.key, cluster, NO_GENERATION, 0, 0))
+        last = said.get(cluster, CapacityNeeded(*workload.workload_key, cluster, NO_GENERATION, 0, 0))
         if last.replicas_lent != needs.get(cluster, 0):
             yield replace(last, replicas_lent=needs.get(cluster, 0), generation=moment.generation)

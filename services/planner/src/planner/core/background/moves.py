@@ -34,7 +34,7 @@ from spillway.model import Part
 def workloads_due_to_move(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
     """Returns workloads with a next step to take. A workload that only lacks room is due when a cluster gets more."""
     moved = [state.workloads[key] for key in state.to_look_at]
-    found = {workload.key: None for workload in moved if _may_settle(state, workload, now, brakes)}
+    found = {workload.workload_key: None for workload in moved if _may_settle_replicas(state, workload, now, brakes)}
     divisions = 0
     to_tell = []
     for key in _perhaps_misplaced(state, now):
@@ -65,22 +65,24 @@ def _decide_move_step(state: PlannerState, workload: Workload, moment: Moment, b
     lost = _replicas_to_give_up(state, workload, moment.now, brakes)
     if lost:
         placed = placing.give_up_replicas(state, workload, lost, moment)
-        _spend_budget(brakes, CAUSE_LOST, workload.key, lost)
-        return AftermathStep(workload.key, placed.events, CAUSE_LOST)
+        _spend_budget(brakes, CAUSE_LOST, workload.workload_key, lost)
+        return AftermathStep(workload.workload_key, placed.events, CAUSE_LOST)
     back = {
         cluster: count for cluster, count in _returning_replicas(state, workload, moment.now, brakes).items() if count
     }
     if back:
         placed = placing.return_lost_replicas(state, workload, back, moment)
-        _spend_budget(brakes, CAUSE_RETURN, workload.key, back)
-        return AftermathStep(workload.key, placed.events, CAUSE_RETURN)
+        _spend_budget(brakes, CAUSE_RETURN, workload.workload_key, back)
+        return AftermathStep(workload.workload_key, placed.events, CAUSE_RETURN)
     gone = _removable_leaving_replicas(state, workload, moment.now, brakes)
     if gone:
         placed = placing.remove_leaving_replicas(state, workload, gone, moment)
-        return AftermathStep(workload.key, placed.events, CAUSE_SETTLED)
+        return AftermathStep(workload.workload_key, placed.events, CAUSE_SETTLED)
     if workload.declared.deleting:
-        return AftermathStep(workload.key, (), "")
-    return AftermathStep(workload.key, placing.place_again(state, workload, moment, brakes).events, "")
+        return AftermathStep(workload.workload_key, (), "")
+    return AftermathStep(
+        workload.workload_key, placing.place_workload_again(state, workload, moment, brakes).events, ""
+    )
 
 
 def wanted_moves_by_cause(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:
@@ -117,7 +119,7 @@ def wanted_moves_by_cause(state: PlannerState, now: float) -> Mapping[tuple[str,
 def _cause_of_cluster(view: ClusterView) -> str:
     if view.phase == PHASE_LOST:
         return CAUSE_LOST
-    return CAUSE_DRAIN if view.hands_over else CAUSE_FAILOVER
+    return CAUSE_DRAIN if view.must_hand_over else CAUSE_FAILOVER
 
 
 def clusters_that_left(state: PlannerState) -> tuple[ClusterLeft, ...]:
@@ -135,7 +137,7 @@ def clusters_that_left(state: PlannerState) -> tuple[ClusterLeft, ...]:
 
 def _is_in_a_loan(view: ClusterView) -> bool:
     """Returns whether the cluster has lent or virtual nodes. An API server is asked under its first name only."""
-    return not view.twin_of and (view.nodes.has_lent_nodes or view.nodes.has_virtual)
+    return not view.twin_of and (view.nodes.has_lent_nodes or view.nodes.has_virtual_nodes)
 
 
 # ── Who is due ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,7 +149,7 @@ def _clusters_to_leave(state: PlannerState, now: float) -> list[str]:
     return [
         view.name
         for view in state.clusters.values()
-        if (view.hands_over and view.phase != PHASE_LOST)
+        if (view.must_hand_over and view.phase != PHASE_LOST)
         or state.is_lost_for_good(view.name, now)
         or view.lost_seconds(now, age_max) is not None
     ]
@@ -167,9 +169,9 @@ def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allow
     if any(state.is_lost_for_good(cluster, now) for cluster in workload.parts):
         return bool(_replicas_to_give_up(state, workload, now, brakes))
     why = move_causes_by_cluster(state, workload, now)
-    if workload.looked_at == (why, brakes.revision) or workload.declared.deleting:
+    if workload.looked_at == (why, brakes.allowance_revision) or workload.declared.deleting:
         return False
-    key, counts = workload.key, counts_to_move(state, workload, why)
+    key, counts = workload.workload_key, counts_to_move(state, workload, why)
     minima = replicas_for_minima(state, workload)
     why, counts = {**dict.fromkeys(minima, CAUSE_POLICY), **why}, {**minima, **counts}
     if not why:
@@ -184,7 +186,7 @@ def _has_changed_move_waits(state: PlannerState, workload: Workload, now: float)
     return workload.held_by != hold_texts_by_cause(state, workload, move_causes_by_cluster(state, workload, now), now)
 
 
-def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
+def _may_settle_replicas(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
     """Returns whether lost replicas may count again, or leaving replicas may be removed.
 
     If only a new status or a change of freshness can change the answer, the workload is not looked at before that.
@@ -199,12 +201,12 @@ def _may_settle(state: PlannerState, workload: Workload, now: float, brakes: All
         return True
     held_up = any(
         (part.replicas_lost and state.is_fresh(part.cluster, now))
-        or (part.replicas_leaving and (workload.key, part.cluster) in state.timers)
-        or brakes.is_frozen(part.cluster, workload.key)
+        or (part.replicas_leaving and (workload.workload_key, part.cluster) in state.timers)
+        or brakes.is_frozen(part.cluster, workload.workload_key)
         for part in workload.parts.values()
     )
     if not held_up:
-        state.to_look_at.pop(workload.key, None)
+        state.to_look_at.pop(workload.workload_key, None)
     return False
 
 
@@ -222,7 +224,7 @@ def _replicas_to_give_up(state: PlannerState, workload: Workload, now: float, br
         if view is None or view.hand_over_target or not state.is_lost_for_good(part.cluster, now):
             continue
         count = (
-            brakes.allow_replicas(CAUSE_LOST, part.cluster, workload.key, part.replicas_kept)
+            brakes.allow_replicas(CAUSE_LOST, part.cluster, workload.workload_key, part.replicas_kept)
             if part.replicas_kept
             else 0
         )
@@ -237,7 +239,7 @@ def _replicas_to_give_up(state: PlannerState, workload: Workload, now: float, br
 def _returning_replicas(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
     """Returns, by cluster that is back, how many of the replicas lost there may count again."""
     return {
-        part.cluster: brakes.allow_replicas(CAUSE_RETURN, part.cluster, workload.key, part.replicas_lost)
+        part.cluster: brakes.allow_replicas(CAUSE_RETURN, part.cluster, workload.workload_key, part.replicas_lost)
         for part in workload.parts.values()
         if part.replicas_lost and is_cluster_back(state, part.cluster, now)
     }
@@ -268,7 +270,7 @@ def _removable_leaving_replicas(
     going = {}
     for part in parts:
         status = statuses.get(part.cluster)
-        if not part.replicas_leaving or status is None or brakes.is_frozen(part.cluster, workload.key):
+        if not part.replicas_leaving or status is None or brakes.is_frozen(part.cluster, workload.workload_key):
             continue
         rolls = status.updated < status.replicas
         idle = part.replicas - min(part.replicas, max(status.ready, status.available))
@@ -286,7 +288,7 @@ def _unbound_for_long(state: PlannerState, workload: Workload, part: Part, now: 
 
     Returns 0 while no record shows the part as decided: then it is not known which of them have bound.
     """
-    timer = state.timers.get((workload.key, part.cluster))
+    timer = state.timers.get((workload.workload_key, part.cluster))
     if (
         timer is None
         or not is_done_in_cluster(state, workload, part)

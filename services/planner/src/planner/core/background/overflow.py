@@ -22,7 +22,7 @@ class Overflow:
     homes: tuple[str, ...]
 
 
-def overflow_of(workload: Workload, clusters: Sequence[ClusterJoined]) -> tuple[Overflow, ...]:
+def overflow_of_workload(workload: Workload, clusters: Sequence[ClusterJoined]) -> tuple[Overflow, ...]:
     """Returns a workload's overflow by cluster, the last tier first, with or without room at home.
 
     clusters: all clusters of the fleet.
@@ -34,7 +34,7 @@ def overflow_of(workload: Workload, clusters: Sequence[ClusterJoined]) -> tuple[
     if declared.deleting or not may_move_by_itself(workload):
         return ()
     kept = {name: part for name, part in workload.parts.items() if part.replicas_kept}
-    tier_by_cluster = {cluster.cluster: first_tier(policy, cluster) for cluster in clusters}
+    tier_by_cluster = {cluster.cluster: first_tier_of_cluster(policy, cluster) for cluster in clusters}
     homes = _homes_by_tier(policy, clusters, tier_by_cluster)
     least = {limit.cluster: limit.replicas_min for limit in policy.limits}
     found = []
@@ -47,7 +47,7 @@ def overflow_of(workload: Workload, clusters: Sequence[ClusterJoined]) -> tuple[
     return tuple(found)
 
 
-def first_tier(policy: Policy, cluster: ClusterJoined) -> int:
+def first_tier_of_cluster(policy: Policy, cluster: ClusterJoined) -> int:
     """Returns the first tier that places on the cluster's existing nodes, else on new ones. Past the last: none."""
     tiers = [(index, tier) for index, tier in enumerate(policy.tiers) if is_in_tier(tier, cluster)]
     return min(tiers, key=lambda entry: (entry[1].node_groups, entry[0]), default=(len(policy.tiers), None))[0]

@@ -125,7 +125,7 @@ def steps_of_round(
         )
     for workload in guard("homes", partial(memory.homing.workloads_going_home, state, moments.now())) or ():
         home = partial(memory.homing.send_home_step, state, workload, moments.next(), state.brakes)
-        yield _workload_step(guard, workload.key, home, StepKind.MOVED)
+        yield _workload_step(guard, workload.workload_key, home, StepKind.MOVED)
     yield _fleet_step(
         guard,
         "lent homes",
@@ -177,7 +177,7 @@ def _retry_steps(
     for workload in guard("waiting workloads", found) or ():
         yield _workload_step(
             guard,
-            workload.key,
+            workload.workload_key,
             partial(aftermath.retry_waiting_workload, state, workload, moments.next(), state.brakes),
         )
 
@@ -189,14 +189,14 @@ def _move_steps(
     moment = moments.next()
     for workload, duplicate in guard("duplicates", partial(duplicates.workloads_to_hand_over, state)) or ():
         over = partial(duplicates.hand_over_step, state, workload, duplicate, moments.next())
-        yield _workload_step(guard, workload.key, over, StepKind.MOVED)
-    yield _fleet_step(guard, "brakes", partial(_ask_brakes, state, memory, moment))
+        yield _workload_step(guard, workload.workload_key, over, StepKind.MOVED)
+    yield _fleet_step(guard, "brakes", partial(_update_confirmations, state, memory, moment))
     for workload in guard("moves", partial(moves.workloads_due_to_move, state, moment.now, state.brakes)) or ():
         move = partial(moves.next_move_step, state, workload, moments.next(), state.brakes)
-        yield _workload_step(guard, workload.key, move, StepKind.MOVED)
+        yield _workload_step(guard, workload.workload_key, move, StepKind.MOVED)
 
 
-def _ask_brakes(state: PlannerState, memory: RoundMemory, moment: Moment) -> Sequence[Event | Tombstone]:
+def _update_confirmations(state: PlannerState, memory: RoundMemory, moment: Moment) -> Sequence[Event | Tombstone]:
     wanted = {**moves.wanted_moves_by_cause(state, moment.now), **memory.homing.wanted}
     return state.brakes.update_confirmations(
         wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms
@@ -211,14 +211,15 @@ def _take_back_steps(state: PlannerState, moments: DecisionClock, guard: Decisio
     ):
         at = moments.next()
         aftermath.hold_clusters(state, workload, counts, at.now)
-        taken = guard(workload.key, partial(placing.take_back_replicas, state, workload, counts, at))
+        taken = guard(workload.workload_key, partial(placing.take_back_replicas, state, workload, counts, at))
         events = taken.events if taken is not None else ()
-        yield RoundStep(StepKind.TAKEN_BACK, events, workload.key, replicas=counts)
+        yield RoundStep(StepKind.TAKEN_BACK, events, workload.workload_key, replicas=counts)
     later = moments.next()
     lacking = guard("missing objects", lambda: list(aftermath.workloads_lacking_objects(state, later, brakes)))
     for workload, counts, missing in lacking or ():
         waits = guard(
-            workload.key, partial(placing.await_missing_objects, state, workload, counts, missing, moments.next())
+            workload.workload_key,
+            partial(placing.await_missing_objects, state, workload, counts, missing, moments.next()),
         )
         events = waits.events if waits is not None else ()
-        yield RoundStep(StepKind.WAITS_FOR_MISSING, events, workload.key, replicas=counts)
+        yield RoundStep(StepKind.WAITS_FOR_MISSING, events, workload.workload_key, replicas=counts)

@@ -17,9 +17,9 @@ from planner.core.division.placement import (
     maximum_in_cluster,
 )
 from planner.core.division.situation import Division, HeldReplicas, Situation
-from planner.core.division.votes import apportion
+from planner.core.division.votes import apportion_seats
 from planner.core.knowledge.allowance import CAUSE_FAILOVER
-from planner.core.manifests.policy import TierClusters, weight_of
+from planner.core.manifests.policy import TierClusters, weight_of_cluster
 from spillway.events import ClusterJoined
 from spillway.model import (
     STRATEGY_DUPLICATED,
@@ -165,7 +165,7 @@ def _target_of_strategy(
             found = _divide_by_kubeadmiral(situation, strategy, members, wanted)
         return _Target({name: found.get(name, 0) for name in members})
     except (karmada.Unschedulable, selection.NotSelectable, ValueError) as error:
-        fewer = apportion(wanted, held) if sum(held.values()) > wanted else held
+        fewer = apportion_seats(wanted, held) if sum(held.values()) > wanted else held
         return _Target({name: fewer.get(name, 0) for name in members}, f"{strategy.name}: {error}")
 
 
@@ -195,7 +195,7 @@ def _assign_to_clusters(
     """
     task = karmada.AssignmentTask(KARMADA[strategy.name], wanted, situation.identity)
     if strategy.weights:
-        weights = {member.name: weight_of(strategy.weights, member.joined) for member in members}
+        weights = {member.name: weight_of_cluster(strategy.weights, member.joined) for member in members}
         rules = tuple(karmada.WeightRule((name,), weight) for name, weight in weights.items())
         task = replace(task, rules=rules)
     by_name = {member.name: member for member in members}
@@ -239,7 +239,7 @@ def _divide_by_kubeadmiral(
     preferences = {}
     for name, member in members.items():
         limit = limits.get(name, ClusterLimit(name, 0, -1))
-        weight = weight_of(strategy.weights, member.joined) if strategy.weights else 1
+        weight = weight_of_cluster(strategy.weights, member.joined) if strategy.weights else 1
         most = kubeadmiral.UNBOUNDED if limit.replicas_max < 0 else limit.replicas_max
         if weight or limit.replicas_min:
             preferences[name] = kubeadmiral.ClusterPreference(weight, limit.replicas_min, most)

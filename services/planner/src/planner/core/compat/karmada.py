@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from planner.core.compat.webster import divide_seats, ties_of
+from planner.core.compat.webster import divide_seats, tie_order_of_uid
 
 DUPLICATED = "duplicated"
 STATIC_WEIGHT = "static_weight"
@@ -149,7 +149,7 @@ def divide_new_replicas(
 
     Aggregated uses only as many clusters as have room for all: first the clusters that have some, then the others.
     """
-    total = _int32(sum(weight for _, weight in weights))
+    total = _wrap_to_int32(sum(weight for _, weight in weights))
     if total < replicas:
         raise Unschedulable(f"room for {total} of {replicas} replicas")
     if strategy == AGGREGATED:
@@ -164,8 +164,8 @@ def divide_weighted(replicas: int, weights: Mapping[str, int], existing: Mapping
     """Adds new replicas to existing ones by weight. Without any weight nothing is added."""
     if (not replicas and existing) or not sum(weights.values()):
         return dict(existing)
-    return divide_seats(replicas, weights, existing, ties_of(uid))
+    return divide_seats(replicas, weights, existing, tie_order_of_uid(uid))
 
 
-def _int32(value: int) -> int:
+def _wrap_to_int32(value: int) -> int:
     return (value + 2**31) % 2**32 - 2**31

@@ -45,7 +45,7 @@ class FeasibleCluster:
     zones: tuple[str, ...] = ()
     provider: str = ""
 
-    def groups(self, by: str) -> tuple[str, ...]:
+    def group_names(self, by: str) -> tuple[str, ...]:
         """Returns the names of the cluster's groups of this kind. A cluster can be in several zones."""
         names = {BY_REGION: (self.region,), BY_ZONE: self.zones, BY_PROVIDER: (self.provider,)}[by]
         return tuple(name for name in names if name)
@@ -60,7 +60,7 @@ class ClusterGroup:
     score: int
 
     @property
-    def available(self) -> int:
+    def available_replicas(self) -> int:
         return sum(place.available for place in self.clusters)
 
 
@@ -138,19 +138,19 @@ def group_clusters(request: SelectionRequest, ordered: Sequence[FeasibleCluster]
         return []
     members: dict[str, list[FeasibleCluster]] = {}
     for place in ordered:
-        for name in place.groups(by):
+        for name in place.group_names(by):
             members.setdefault(name, []).append(place)
     return [
-        ClusterGroup(name, tuple(members[name]), score_of(request, members[name], spread.min_groups))
+        ClusterGroup(name, tuple(members[name]), score_of_group(request, members[name], spread.min_groups))
         for name in sorted(members)
     ]
 
 
-def score_of(request: SelectionRequest, places: Sequence[FeasibleCluster], min_groups: int) -> int:
+def score_of_group(request: SelectionRequest, places: Sequence[FeasibleCluster], min_groups: int) -> int:
     """Returns a group's score: the replicas that it can take of its share, weighted far above its clusters' scores."""
     if request.strategy == DUPLICATED:
         fitting = [place for place in places if place.available >= request.replicas]
-        return len(fitting) * SCORE_WEIGHT + _mean(fitting, len(fitting)) if fitting else 0
+        return len(fitting) * SCORE_WEIGHT + _mean_score(fitting, len(fitting)) if fitting else 0
     share = -(-request.replicas // min_groups) if min_groups else request.replicas
     by_cluster = request.find_spread(BY_CLUSTER)
     least = max(min_groups, by_cluster.min_groups if by_cluster is not None else 0)
@@ -158,13 +158,13 @@ def score_of(request: SelectionRequest, places: Sequence[FeasibleCluster], min_g
     for count, place in enumerate(places, 1):
         total += place.available
         if count >= least and total >= share:
-            return share * SCORE_WEIGHT + _mean(places[:count], count)
+            return share * SCORE_WEIGHT + _mean_score(places[:count], count)
     if total < share:
-        return total * SCORE_WEIGHT + _mean(places, len(places))
-    return share * SCORE_WEIGHT + _mean(places, len(places))
+        return total * SCORE_WEIGHT + _mean_score(places, len(places))
+    return share * SCORE_WEIGHT + _mean_score(places, len(places))
 
 
-def _mean(places: Sequence[FeasibleCluster], count: int) -> int:
+def _mean_score(places: Sequence[FeasibleCluster], count: int) -> int:
     return sum(place.score for place in places) // count if count else 0
 
 
@@ -216,16 +216,16 @@ def select_groups(groups: Sequence[RegionSize], min_groups: int, max_groups: int
     if len(groups) < min_groups:
         return []
     if len(groups) == min_groups:
-        winner = _by_score(groups) if sum(group.clusters for group in groups) >= min_clusters else ()
+        winner = _groups_by_score(groups) if sum(group.clusters for group in groups) >= min_clusters else ()
         return [group.name for group in winner]
     ordered = sorted(groups, key=lambda group: (group.clusters, -group.score, group.name))
     search = _Search(ordered, min_groups, max_groups, min_clusters)
-    winner = _by_score(search.best())
+    winner = _groups_by_score(search.find_best_set())
     beginnings = (winner[:count] for count in range(1, len(winner)))
     return [group.name for group in next(filter(search.is_complete_set, beginnings), winner)]
 
 
-def _by_score(path: Sequence[RegionSize]) -> Path:
+def _groups_by_score(path: Sequence[RegionSize]) -> Path:
     return tuple(sorted(path, key=lambda group: (-group.score, group.name)))
 
 
@@ -247,7 +247,7 @@ class _Search:
             and not self._is_large_enough(states[-2])
         )
 
-    def best(self) -> Path:
+    def find_best_set(self) -> Path:
         """Returns the first of the best sets, depth first; empty when there is none. Sums over groups and clusters."""
         worths = self._best_worths_by_state()
         path, state = list[RegionSize](), (0, 0)
@@ -269,12 +269,12 @@ class _Search:
         reached: list[set[State]] = [{(0, 0)}]
         for group in self.groups_in_order:
             more = (self._state_with_group(group, state) for state in reached[-1])
-            reached.append(reached[-1] | {state for state in more if self._may_grow(state)})
+            reached.append(reached[-1] | {state for state in more if self._may_add_group(state)})
         worths: list[dict[State, Worth | None]] = [dict.fromkeys(reached[-1])]
         for group, states in zip(reversed(self.groups_in_order), reversed(reached[:-1]), strict=True):
             after = worths[-1]
             worths.append(
-                {state: _better(self._worth_with_group(group, state, after), after[state]) for state in states}
+                {state: _better_worth(self._worth_with_group(group, state, after), after[state]) for state in states}
             )
         return worths[::-1]
 
@@ -290,9 +290,9 @@ class _Search:
     def _is_large_enough(self, state: State) -> bool:
         return state[0] >= max(1, self.min_groups) and state[1] >= self.min_clusters
 
-    def _may_grow(self, state: State) -> bool:
+    def _may_add_group(self, state: State) -> bool:
         return state[0] < self.max_groups and not self._is_large_enough(state)
 
 
-def _better(one: Worth | None, other: Worth | None) -> Worth | None:
+def _better_worth(one: Worth | None, other: Worth | None) -> Worth | None:
     return max((worth for worth in (one, other) if worth is not None), default=None)

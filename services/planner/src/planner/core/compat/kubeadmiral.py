@@ -62,7 +62,7 @@ class _Entry:
 
 def plan_replicas(wish: PlanInput) -> PlanResult:
     """Returns the replicas by cluster, for all clusters with a preference."""
-    entries = _sorted_entries(wish.key, _preferences(wish))
+    entries = _sorted_entries(wish.key, _entries_with_preference(wish))
     desired, overflow, left = _distribute_replicas(wish, entries)
     if not wish.keep_unschedulable and wish.avoid_disruption:
         trimmed = {cluster: min(count, left) for cluster, count in overflow.items()}
@@ -73,7 +73,7 @@ def plan_replicas(wish: PlanInput) -> PlanResult:
     return PlanResult(_least_disturbing_plan(wish, current, desired), overflow)
 
 
-def _preferences(wish: PlanInput) -> Iterable[_Entry]:
+def _entries_with_preference(wish: PlanInput) -> Iterable[_Entry]:
     for cluster in wish.clusters:
         preference = wish.preferences.get(cluster, wish.preferences.get(EVERY_CLUSTER))
         if preference is not None:

@@ -99,8 +99,8 @@ def plan_rollout(fleet: RolloutFleet) -> RolloutPlan:
     """Plans one round: the step of each cluster now."""
     if is_scaling(fleet):
         return RolloutPlan({target.cluster: RolloutStep() for target in fleet.targets})
-    steps = _Spender(fleet).steps()
-    rejected = _rejection(fleet, steps)
+    steps = _Spender(fleet).steps_by_cluster()
+    rejected = _rejection_reason(fleet, steps)
     return RolloutPlan({} if rejected else steps, rejected)
 
 
@@ -137,7 +137,7 @@ class _Spender:
         self._surge, self._unavailable = left.surge, left.unavailable
         self._steps: dict[str, RolloutStep] = {}
 
-    def steps(self) -> dict[str, RolloutStep]:
+    def steps_by_cluster(self) -> dict[str, RolloutStep]:
         targets = sorted(self._fleet.targets, key=lambda target: target.cluster)
         growing = [target for target in targets if target.desired > target.replicas]
         shrinking = [target for target in targets if target.desired < target.replicas]
@@ -224,7 +224,7 @@ class _Spender:
         return replace(step, max_unavailable=1)
 
 
-def _rejection(fleet: RolloutFleet, steps: Mapping[str, RolloutStep]) -> str | None:
+def _rejection_reason(fleet: RolloutFleet, steps: Mapping[str, RolloutStep]) -> str | None:
     desired = sum(target.desired for target in fleet.targets)
     current = sum(target.replicas for target in fleet.targets)
     if fleet.replicas - desired > fleet.max_unavailable:

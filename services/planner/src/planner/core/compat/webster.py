@@ -21,7 +21,7 @@ class Ties(Enum):
     NAME_DESCENDING = "name descending, whatever the seats are"
 
 
-def ties_of(uid: str) -> Ties:
+def tie_order_of_uid(uid: str) -> Ties:
     """Returns the order of ties by the parity of FNV-1a-32 of the uid: half of the workloads go from Z to A."""
     return Ties.DESCENDING if uid and fnv_1a(uid) % 2 else Ties.ASCENDING
 
@@ -58,16 +58,16 @@ def divide_seats(new: int, votes: Mapping[str, int], initial: Mapping[str, int],
     rank = {party: -place if backwards else place for place, party in enumerate(parties)}
     weigh_seats = 1 if ties in (Ties.ASCENDING, Ties.DESCENDING) else 0
 
-    def claim(party: str) -> tuple[float, int, int, str]:
+    def claim_to_next_seat(party: str) -> tuple[float, int, int, str]:
         quotient = float(votes.get(party, 0)) / float(2 * held[party] + 1)
         return (-quotient, held[party] * weigh_seats, rank[party], party)
 
-    queue = [claim(party) for party in parties]
+    queue = [claim_to_next_seat(party) for party in parties]
     heapq.heapify(queue)
     for _ in range(left):
         party = queue[0][3]
         held[party] += 1
-        heapq.heapreplace(queue, claim(party))
+        heapq.heapreplace(queue, claim_to_next_seat(party))
     return held
 
 

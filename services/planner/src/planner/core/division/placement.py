@@ -43,10 +43,10 @@ class _Growth:
     def given_to_cluster(self, cluster: str) -> int:
         return self.free.get(cluster, 0) + self.new.get(cluster, 0)
 
-    def total(self) -> int:
+    def total_growth(self) -> int:
         return sum(self.free.values()) + sum(self.new.values())
 
-    def waiting(self) -> int:
+    def waiting_replicas(self) -> int:
         """Returns the replicas that wait for lent nodes or for a missing object."""
         return sum(self.lent.values()) + sum(self.missing.values())
 
@@ -76,12 +76,12 @@ def divide_workload(situation: Situation) -> Division:
         closed = frozenset(situation.reasons) | (situation.fixed if to_go else frozenset())
         growth = _give_out_replicas(situation, tiers, limits, missing + sum(to_go.values()), closed)
         fresh = missing - sum(growth.missing.values())
-        taken = amounts_up_to_total(to_go, max(0, growth.total() - fresh))
-        unplaced = missing - growth.total() + sum(taken.values())
+        taken = amounts_up_to_total(to_go, max(0, growth.total_growth() - fresh))
+        unplaced = missing - growth.total_growth() + sum(taken.values())
         lacking = _fill_minima(situation, tiers, limits, growth, taken)
         moved = taken
     if not growth.missing:
-        unplaced = max(0, missing - growth.total())
+        unplaced = max(0, missing - growth.total_growth())
     replicas = {name: held.replicas - taken.get(name, 0) for name, held in situation.held.items()}
     new = {name: max(0, held.new - taken.get(name, 0)) for name, held in situation.held.items()}  # Unbound.
     for target in (growth.free, growth.new):
@@ -263,7 +263,7 @@ def _await_missing_objects(
 def _replicas_without_place(situation: Situation, growth: _Growth) -> int:
     """Returns how many of the wanted replicas run nowhere and wait for room alone."""
     there = sum(held.replicas for held in situation.held.values())
-    return situation.replicas - there - growth.total() - growth.waiting()
+    return situation.replicas - there - growth.total_growth() - growth.waiting_replicas()
 
 
 def _open_room_by_cluster(

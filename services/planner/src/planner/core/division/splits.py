@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Protocol
 
-from planner.core.division.votes import apportion
+from planner.core.division.votes import apportion_seats
 from spillway.model import (
     SPLIT_CHEAPEST,
     SPLIT_EVEN,
@@ -73,10 +73,10 @@ class _Spread:
     """Splits in proportion: adds by room, takes away by the present replicas."""
 
     def replicas_to_add(self, replicas: int, standing: TierStanding) -> dict[str, int]:
-        return apportion(replicas, standing.room)
+        return apportion_seats(replicas, standing.room)
 
     def replicas_to_remove(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
-        kept = apportion(sum(spare.values()) - surplus, spare)
+        kept = apportion_seats(sum(spare.values()) - surplus, spare)
         return {name: count - kept.get(name, 0) for name, count in spare.items()}
 
 
@@ -99,12 +99,12 @@ class _ByPlace:
     """Fills clusters by their place, ties by name; empties them in reverse."""
 
     def replicas_to_add(self, replicas: int, standing: TierStanding) -> dict[str, int]:
-        return _fill_in_order(self._order(standing.room, standing), standing.room, replicas)
+        return _fill_in_order(self._clusters_in_order(standing.room, standing), standing.room, replicas)
 
     def replicas_to_remove(self, surplus: int, spare: Counts, standing: TierStanding) -> dict[str, int]:
-        return _fill_in_order(self._order(spare, standing)[::-1], spare, surplus)
+        return _fill_in_order(self._clusters_in_order(spare, standing)[::-1], spare, surplus)
 
-    def _order(self, names: Counts, standing: TierStanding) -> list[str]:
+    def _clusters_in_order(self, names: Counts, standing: TierStanding) -> list[str]:
         return sorted(names, key=lambda name: (standing.weights[name], name))
 
 
@@ -123,7 +123,7 @@ class Claims(Protocol):
     held_at: how many replicas a cluster holds once every claim below a level is served. It grows with the level.
     """
 
-    def claim(self, cluster: str, held: int) -> int | Fraction: ...
+    def claim_to_next_replica(self, cluster: str, held: int) -> int | Fraction: ...
 
     def held_at_level(self, cluster: str, level: int) -> int: ...
 
@@ -153,7 +153,7 @@ class _Even:
 
     standing: TierStanding
 
-    def claim(self, cluster: str, held: int) -> int:
+    def claim_to_next_replica(self, cluster: str, held: int) -> int:
         return held
 
     def held_at_level(self, cluster: str, level: int) -> int:
@@ -169,7 +169,7 @@ class _MostRemaining:
 
     standing: TierStanding
 
-    def claim(self, cluster: str, held: int) -> int:
+    def claim_to_next_replica(self, cluster: str, held: int) -> int:
         return held - self._held_and_room(cluster)
 
     def held_at_level(self, cluster: str, level: int) -> int:
@@ -188,15 +188,15 @@ class _Weighted:
 
     standing: TierStanding
 
-    def claim(self, cluster: str, held: int) -> Fraction:
-        return Fraction((2 * held + 1) * self._sum(), self.standing.weights[cluster])
+    def claim_to_next_replica(self, cluster: str, held: int) -> Fraction:
+        return Fraction((2 * held + 1) * self._sum_of_weights(), self.standing.weights[cluster])
 
     def held_at_level(self, cluster: str, level: int) -> int:
         """Returns the number of h ≥ 0 with (2h + 1) · sum < weight · level."""
-        reached = (self.standing.weights[cluster] * level - 1) // self._sum()
+        reached = (self.standing.weights[cluster] * level - 1) // self._sum_of_weights()
         return max(0, (reached - 1) // 2 + 1)
 
-    def _sum(self) -> int:
+    def _sum_of_weights(self) -> int:
         return sum(self.standing.weights.values())
 
 
@@ -231,13 +231,13 @@ def serve_claims(claims: Claims, least: Counts, most: Counts, replicas: int) -> 
         middle = (low + high) // 2
         low, high = (middle, high) if sum(held_by_cluster_at(middle).values()) <= wanted else (low, middle)
     held = held_by_cluster_at(low)
-    queue = [(claims.claim(name, held[name]), name) for name in names if held[name] < most[name]]
+    queue = [(claims.claim_to_next_replica(name, held[name]), name) for name in names if held[name] < most[name]]
     heapq.heapify(queue)
     for _ in range(wanted - sum(held.values())):
         _, name = queue[0]
         held[name] += 1
         if held[name] < most[name]:
-            heapq.heapreplace(queue, (claims.claim(name, held[name]), name))
+            heapq.heapreplace(queue, (claims.claim_to_next_replica(name, held[name]), name))
         else:
             heapq.heappop(queue)
     return held
@@ -245,6 +245,6 @@ def serve_claims(claims: Claims, least: Counts, most: Counts, replicas: int) -> 
 
 def _level_beyond_claims(claims: Claims, most: Counts) -> int:
     """Returns a level past every possible claim."""
-    largest = max((claims.claim(name, count) for name, count in most.items()), default=0)
-    smallest = min((claims.claim(name, 0) for name in most), default=0)
+    largest = max((claims.claim_to_next_replica(name, count) for name, count in most.items()), default=0)
+    smallest = min((claims.claim_to_next_replica(name, 0) for name in most), default=0)
     return int(max(largest, -smallest)) + 2

@@ -6,7 +6,7 @@ from fractions import Fraction
 from operator import truediv
 
 
-def apportion(seats: int, votes: Mapping[str, int]) -> dict[str, int]:
+def apportion_seats(seats: int, votes: Mapping[str, int]) -> dict[str, int]:
     """Apportions seats by Webster's method (Sainte-Laguë): each next seat goes to the largest votes / (2·seats + 1).
 
     Exact; ties go by name. It is house-monotone, and with seats ≤ the sum of votes no party gets more seats than votes.

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple
 
 from planner.core.feasibility.admitted import REFUSED
 from planner.core.feasibility.limits import Limit, LimitCode
-from planner.core.feasibility.quantities import quantity
-from planner.core.feasibility.quota import resource_of
+from planner.core.feasibility.quantities import quantity_text
+from planner.core.feasibility.quota import resource_of_quota_name
 from planner.core.knowledge.closing import ORPHAN_THERE, delete_command
 from planner.core.knowledge.placement_waits import PlacementWait
 from spillway.model import ClusterInput
@@ -45,7 +45,7 @@ def cluster_input_of(entry: DivisionEntry) -> ClusterInput:
 def limit_text(limit: Limit) -> str:
     """Returns the text of a limit for users; empty for NO_LIMIT."""
     if limit.nodes is not None:
-        return limit.nodes.text + _not_bound_text(limit.number) if limit.number else limit.nodes.text
+        return limit.nodes.as_text + _not_bound_text(limit.number) if limit.number else limit.nodes.as_text
     if limit.said:
         return limit.said
     return _LIMIT_TEXTS[limit.code](limit.number, *limit.names)
@@ -62,7 +62,7 @@ def _promised_text(count: int) -> str:
 
 
 def _quota_text(left: int, quota: str, namespace: str, name: str) -> str:
-    return f"quota {quota} in {namespace}: {name} {quantity(resource_of(name), left)} left"
+    return f"quota {quota} in {namespace}: {name} {quantity_text(resource_of_quota_name(name), left)} left"
 
 
 def _orphan_text(_: int, namespace: str, name: str, kind: str) -> str:

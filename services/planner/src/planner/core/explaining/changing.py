@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 from planner.core.division.placement import clusters_by_tier
 from planner.core.division.situation import Division
-from planner.core.explaining.supposing import Supposition, copies_of
+from planner.core.explaining.supposing import Supposition, empty_copies_of_node
 from planner.core.feasibility.kept_shapes import is_node_local
-from planner.core.feasibility.quantities import quantity
+from planner.core.feasibility.quantities import quantity_text
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, PlacementSubject
 from planner.core.placement.dividing import DivisionOptions, divide_over_fleet
@@ -87,7 +87,7 @@ class ChangeSearch:
         self._plans = 0
         self._base = ReplicaOutcome(0, 0)
 
-    def search(self) -> Steps:
+    def search_changes(self) -> Steps:
         """Searches in steps: plans the workload anew without a change, then each kind of change by itself.
 
         It ends early if all replicas would have a good place anyway. Of each kind the changes that place most replicas
@@ -95,7 +95,7 @@ class ChangeSearch:
         """
         if not self._clusters:
             return
-        yield from self._supposition.compute_rooms(self._subject.shape, self._moment.now)
+        yield from self._supposition.compute_rooms(self._subject.replica_shape, self._moment.now)
         self._base = self._plan_outcome(self._supposition.supposed_state(), self._subject)
         yield
         waiting = any(entry.bound not in ("Enough", "Policy") for entry in self._clusters)
@@ -134,7 +134,7 @@ class ChangeSearch:
             other = self._state.workloads[key]
             longer = since is None or (other.waiting_since is not None and other.waiting_since <= since)
             before = other.declared.policy.priority, longer
-            if key != self._subject.key and other.unplaced and before > (priority, False):
+            if key != self._subject.workload_key and other.unplaced and before > (priority, False):
                 ahead[key] = other.unplaced
         return ahead
 
@@ -142,7 +142,7 @@ class ChangeSearch:
 
     def _plan_outcome(self, state: PlannerState, subject: PlacementSubject) -> ReplicaOutcome:
         self._plans += 1
-        return outcome_of(divide_over_fleet(state, subject, {}, self._moment, DivisionOptions(settled=True)))
+        return outcome_of_division(divide_over_fleet(state, subject, {}, self._moment, DivisionOptions(settled=True)))
 
     def _smallest_change(self, trial: ChangeTrial) -> Generator[None, None, ExplainedChange | None]:
         """Returns the smallest amount that achieves the whole goal; if none does, the smallest one that improves the
@@ -188,14 +188,14 @@ class ChangeSearch:
 
     def _request_trials(self) -> Iterator[ChangeTrial]:
         """Yields lower requests, also of resources that no node lacks: a quota or a promise may lack them."""
-        for name, amount in self._subject.shape.requests:
+        for name, amount in self._subject.replica_shape.requests:
             if name != "pods":
                 yield self._request_trial(name, amount)
 
     def _request_trial(self, name: str, amount: int) -> ChangeTrial:
         step = STEP_BY_RESOURCE.get(name, 1)
 
-        def lowered(steps: int) -> int:
+        def lowered_amount(steps: int) -> int:
             return amount - steps * step
 
         return ChangeTrial(
@@ -204,15 +204,18 @@ class ChangeSearch:
             subject=name,
             before=amount,
             most=(amount - 1) // step,
-            plan=lambda steps: self._outcome_with_shape(with_request(self._subject.shape, name, lowered(steps))),
-            after=lowered,
+            plan=lambda steps: self._outcome_with_shape(
+                shape_with_request(self._subject.replica_shape, name, lowered_amount(steps))
+            ),
+            after=lowered_amount,
             text=lambda steps: (
-                f"a request of {quantity(name, lowered(steps))} {name} instead of {quantity(name, amount)}"
+                f"a request of {quantity_text(name, lowered_amount(steps))} {name} "
+                f"instead of {quantity_text(name, amount)}"
             ),
         )
 
     def _toleration_trials(self) -> Iterator[ChangeTrial]:
-        tolerations = self._subject.shape.tolerations
+        tolerations = self._subject.replica_shape.tolerations
         taints: dict[Taint, None] = {}
         for view in self._allowed_clusters():
             for index in sorted(set(view.nodes.taint_set[view.nodes.live_mask].tolist())):
@@ -222,7 +225,7 @@ class ChangeSearch:
         return map(self._toleration_trial, list(taints)[:TAINTS_TRIED_MAX])
 
     def _toleration_trial(self, taint: Taint) -> ChangeTrial:
-        shape = self._subject.shape
+        shape = self._subject.replica_shape
         toleration = Toleration(taint.key, "Equal" if taint.value else "Exists", taint.value, taint.effect)
         tolerant = replace(shape, tolerations=(*shape.tolerations, toleration))
         return ChangeTrial(
@@ -239,15 +242,15 @@ class ChangeSearch:
     def _node_trials(self) -> Iterator[ChangeTrial]:
         """Yields more nodes of the class that takes most, in the first clusters of the policy."""
         for view in list(self._allowed_clusters())[:CLUSTERS_TRIED_MAX]:
-            row, takes = self._best_class(view)
+            row, takes = self._best_node_class(view)
             if takes:
                 yield self._more_nodes_trial(view, row, takes)
 
     def _more_nodes_trial(self, view: ClusterView, row: int, takes: int) -> ChangeTrial:
-        like, most = view.nodes.names[row], self._most_nodes(takes)
-        more = copies_of(view, row, most)
+        like, most = view.nodes.names[row], self._most_nodes_to_try(takes)
+        more = empty_copies_of_node(view, row, most)
 
-        def plan(count: int) -> ReplicaOutcome:
+        def plan_with_nodes(count: int) -> ReplicaOutcome:
             return self._plan_outcome(
                 self._supposition.supposed_state().with_nodes(view.name, more[:count]), self._subject
             )
@@ -258,7 +261,7 @@ class ChangeSearch:
             subject=like,
             before=0,
             most=most,
-            plan=plan,
+            plan=plan_with_nodes,
             after=lambda count: count,
             text=lambda count: f"{count} more node{'s' * (count != 1)} like {like} in {view.name}",
         )
@@ -267,12 +270,12 @@ class ChangeSearch:
         clusters = [entry.cluster for entry in self._clusters if entry.node_groups]
         for cluster in clusters[:CLUSTERS_TRIED_MAX]:
             for group, _ in self._state.clusters[cluster].node_groups():
-                takes = replicas_on_group_node(self._state.shape_in(cluster, self._subject.shape), group)
+                takes = replicas_on_group_node(self._state.shape_in(cluster, self._subject.replica_shape), group)
                 if takes:
                     yield self._wider_group_trial(cluster, group, takes)
 
     def _wider_group_trial(self, cluster: str, group: NodeGroup, takes: int) -> ChangeTrial:
-        def plan(count: int) -> ReplicaOutcome:
+        def plan_with_wider_group(count: int) -> ReplicaOutcome:
             return self._plan_outcome(
                 self._supposition.supposed_state().with_wider_group(cluster, group.name, count), self._subject
             )
@@ -283,8 +286,8 @@ class ChangeSearch:
             cluster=cluster,
             subject=group.name,
             before=group.nodes_max,
-            most=self._most_nodes(takes),
-            plan=plan,
+            most=self._most_nodes_to_try(takes),
+            plan=plan_with_wider_group,
             after=lambda count: group.nodes_max + count,
             text=lambda count: f"at most {group.nodes_max + count} nodes instead of {group.nodes_max} {where}",
         )
@@ -298,7 +301,7 @@ class ChangeSearch:
     def _maximum_trial(self, limit: ClusterLimit, replicas: int) -> ChangeTrial:
         policy, most = self._subject.declared.policy, limit.replicas_max
 
-        def plan(count: int) -> ReplicaOutcome:
+        def plan_with_maximum(count: int) -> ReplicaOutcome:
             raised = replace(limit, replicas_max=most + count)
             limits = tuple(raised if entry == limit else entry for entry in policy.limits)
             declared = replace(self._subject.declared, policy=replace(policy, limits=limits))
@@ -310,14 +313,16 @@ class ChangeSearch:
             subject="",
             before=most,
             most=replicas - most,
-            plan=plan,
+            plan=plan_with_maximum,
             after=lambda count: most + count,
             text=lambda count: f"a maximum of {most + count} instead of {most} in {limit.cluster}",
         )
 
     def _outcome_with_shape(self, shape: Shape) -> ReplicaOutcome:
         subject = replace(self._subject, template=replace(self._subject.template, shape=shape))
-        return self._plan_outcome(self._supposition.supposed_state().with_shape(self._subject.shape, shape), subject)
+        return self._plan_outcome(
+            self._supposition.supposed_state().with_shape(self._subject.replica_shape, shape), subject
+        )
 
     def _allowed_clusters(self) -> Iterator[ClusterView]:
         """Yields the clusters whose existing nodes the policy allows, in the order of its tiers."""
@@ -326,21 +331,21 @@ class ChangeSearch:
             if view is not None and view.joined is not None:
                 yield view
 
-    def _best_class(self, view: ClusterView) -> tuple[int, int]:
+    def _best_node_class(self, view: ClusterView) -> tuple[int, int]:
         """Returns (row, replicas) of the class whose empty node takes most; 0 replicas when none takes one."""
-        shape = self._state.shape_in(view.name, self._subject.shape)
+        shape = self._state.shape_in(view.name, self._subject.replica_shape)
         rows = [row for row, _ in view.nodes.node_classes()]
         most, row = max(
             zip(replicas_on_empty_nodes(shape, view.nodes, rows), [-row for row in rows], strict=True), default=(0, 0)
         )
         return -row, most
 
-    def _most_nodes(self, takes: int) -> int:
+    def _most_nodes_to_try(self, takes: int) -> int:
         wanted = self._base.unplaced or self._base.outside
         return min(NODES_MAX, -(-wanted // takes) * 4 + 4)
 
 
-def outcome_of(division: Division) -> ReplicaOutcome:
+def outcome_of_division(division: Division) -> ReplicaOutcome:
     assert division.basis is not None, "what is planned is divided"
     tiers = clusters_by_tier(division.basis.situation)
     first = set(tiers[0][1]) if tiers and not tiers[0][0].node_groups else set()
@@ -350,7 +355,7 @@ def outcome_of(division: Division) -> ReplicaOutcome:
     return ReplicaOutcome(division.unplaced, placed - inside, placed)
 
 
-def with_request(shape: Shape, resource: str, amount: int) -> Shape:
+def shape_with_request(shape: Shape, resource: str, amount: int) -> Shape:
     requests = ((name, amount if name == resource else before) for name, before in shape.requests)
     return replace(shape, requests=tuple(requests))
 
@@ -366,5 +371,5 @@ def replicas_on_empty_nodes(shape: Shape, nodes: ClusterNodes, rows: Sequence[in
 def _emptied_nodes(nodes: ClusterNodes, rows: Sequence[int]) -> ClusterNodes:
     """Returns nodes like these, empty and alone."""
     alone = ClusterNodes()
-    alone.upsert(columns_of([nodes.empty_like(row, nodes.names[row]) for row in rows]), 0)
+    alone.upsert_nodes(columns_of([nodes.empty_node_like(row, nodes.names[row]) for row in rows]), 0)
     return alone

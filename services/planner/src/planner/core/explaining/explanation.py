@@ -18,14 +18,14 @@ from planner.core.feasibility.limits import NO_LIMIT, LimitCode
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.closing import orphan_command_texts
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.subject import Moment, PlacementSubject, subject_of
-from planner.core.knowledge.workload import is_gone
+from planner.core.knowledge.subject import Moment, PlacementSubject, subject_of_workload
+from planner.core.knowledge.workload import is_workload_gone
 from planner.core.manifests.request import check_replicas, read_manifests
 from planner.core.manifests.templates import read_template
 from planner.core.placement import placing
 from planner.core.placement.replaying import replay_division
 from planner.core.requests import declaring
-from planner.core.requests.answers import placement_and_rollout_waits, reserved_by_workload, uncomputed_in
+from planner.core.requests.answers import placement_and_rollout_waits, reserved_by_workload, uncomputed_volume_claims
 from spillway.api import ExplainedCluster, ExplainedNode, ExplainReply, ExplainRequest, NodeReason, RequestError
 from spillway.events import DecisionRecorded, WorkloadDeclared
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
@@ -67,26 +67,26 @@ class ExplainedCase:
     record: DecisionRecorded | None = None
 
     @property
-    def key(self) -> WorkloadKey:
-        of = self.record or self._declared
+    def workload_key(self) -> WorkloadKey:
+        of = self.record or self._present_declaration
         return of.namespace, of.name
 
     @property
-    def replicas(self) -> int:
-        return (self.record or self._declared).replicas
+    def wanted_replicas(self) -> int:
+        return (self.record or self._present_declaration).replicas
 
     @property
-    def shape(self) -> Shape:
+    def replica_shape(self) -> Shape:
         assert self.subject is not None, "of what was deleted no node is looked at"
-        return self.subject.shape
+        return self.subject.replica_shape
 
     @property
-    def _declared(self) -> WorkloadDeclared:
+    def _present_declaration(self) -> WorkloadDeclared:
         assert self.subject is not None, "without a record it is as of now"
         return self.subject.declared
 
     @property
-    def placed(self) -> int:
+    def placed_replicas(self) -> int:
         return sum(self.division.replicas.values())
 
 
@@ -116,17 +116,19 @@ def explain_placement(
     clusters = [one.entry for one in found]
     node = _explained_node(state, case, request) if request.node else None
     subject, changes = case.subject, []
-    unmodelled = unmodelled_with_overhead(subject.template.unmodelled, subject.shape) if subject is not None else ()
+    unmodelled = (
+        unmodelled_with_overhead(subject.template.unmodelled, subject.replica_shape) if subject is not None else ()
+    )
     if record is None:
         assert subject is not None, "what is explained as of now is declared, or supposed to be"
         tried = ChangeSearch(state, subject, moment, () if request.node else clusters)
         try:
-            yield from tried.search()
+            yield from tried.search_changes()
         except IndistinguishablePods as why:
             notes.append(f"no change was tried: {why}")
         notes.extend(tried.notes)
         changes = tried.found
-        shape, names = subject.shape, [joined.cluster for joined in state.joined_clusters()]
+        shape, names = subject.replica_shape, [joined.cluster for joined in state.joined_clusters()]
         notes.extend(admission_difference_texts(state.admitted, shape, names))
         used = [name for name, count in case.division.replicas.items() if count]
         unmodelled, unknown = unmodelled_and_notes(
@@ -134,18 +136,18 @@ def explain_placement(
         )
         notes.extend(unknown)
         listed = subject.known.parts if subject.known is not None else ()
-        notes.extend(orphan_command_texts(state, subject.key, subject.declared.kind, listed))
-        unmodelled = (*unmodelled, *uncomputed_in(state, shape, used))
+        notes.extend(orphan_command_texts(state, subject.workload_key, subject.declared.kind, listed))
+        unmodelled = (*unmodelled, *uncomputed_volume_claims(state, shape, used))
     return ExplainReply(
-        namespace=case.key[0],
-        name=case.key[1],
+        namespace=case.workload_key[0],
+        name=case.workload_key[1],
         decision=str(record.generation) if record is not None else "",
         at_ms=record.at_ms if record is not None else 0,
         cause=record.cause if record is not None else "",
-        replicas=case.replicas,
-        placed=case.placed,
+        replicas=case.wanted_replicas,
+        placed=case.placed_replicas,
         unplaced=case.division.unplaced,
-        verdict=_verdict(case, found),
+        verdict=_verdict_sentence(case, found),
         clusters=tuple(clusters),
         changes=tuple(changes),
         node=node,
@@ -160,10 +162,10 @@ def _scale_notes(state: PlannerState, case: ExplainedCase) -> list[str]:
     record = case.record
     if record is not None or case.subject is None:
         by = record.scaled_by if record is not None else ""
-        return [f"replicas: {case.replicas}: decided by {by}"] if by else []
+        return [f"replicas: {case.wanted_replicas}: decided by {by}"] if by else []
     declared = case.subject.declared
     scaled_by = state.scalings.scaled_by(declared)
-    decided = state.scalings.decided.get(case.subject.key)
+    decided = state.scalings.decided.get(case.subject.workload_key)
     if not scaled_by:
         return []
     if decided is None or decided.generation != declared.scale_generation:
@@ -203,7 +205,7 @@ def _subject_of_manifests(state: PlannerState, request: ExplainRequest) -> Place
     own = _declared_subject(state, request).declared.manifest.decode() if request.name else ""
     declaration = read_manifests((own, *request.manifests) if own else request.manifests)
     known = state.workloads.get((declaration.namespace, declaration.name))
-    known = None if known is None or is_gone(known) or known.declared.deleting else known
+    known = None if known is None or is_workload_gone(known) or known.declared.deleting else known
     declaring.check_kind(known, declaration)
     declaring.check_unchangeable(known, declaration)
     declaring.check_policy(state, declaration)
@@ -215,16 +217,16 @@ def _past_case(state: PlannerState, record: DecisionRecorded) -> ExplainedCase:
     """Returns the case of a past decision from its record, also for a workload deleted since."""
     found = replay_division(record)
     known = state.workloads.get((record.namespace, record.name))
-    subject = subject_of(known) if known is not None else None
+    subject = subject_of_workload(known) if known is not None else None
     return ExplainedCase(subject, found.situation, replace(found.division, unplaced=record.unplaced), record)
 
 
 def _declared_subject(state: PlannerState, request: ExplainRequest) -> PlacementSubject:
     key = (request.namespace or "default", request.name)
     known = state.workloads.get(key)
-    if known is None or is_gone(known) or known.declared.deleting:
+    if known is None or is_workload_gone(known) or known.declared.deleting:
         raise RequestError("NOT_FOUND", f"workload {key[0]}/{key[1]}: not declared")
-    return subject_of(known)
+    return subject_of_workload(known)
 
 
 # ── Clusters ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -286,11 +288,11 @@ def _reasons_of_nodes(
     state: PlannerState, case: ExplainedCase, view: ClusterView, room: Room, reserved: int
 ) -> tuple[tuple[NodeReason, ...], str]:
     """Returns the reasons node by node, and what limits the nodes as a whole: quotas, promises, the cluster's state."""
-    shape, together = state.shape_in(view.name, case.shape), ""
+    shape, together = state.shape_in(view.name, case.replica_shape), ""
     found = compute_fit(shape, view.nodes)
     if room.certain < found.total:
         not_bound = _not_bound_text(reserved) if reserved else ""
-        together = not_bound if room.limited_by.nodes == found.limit() else limit_text(room.limited_by)
+        together = not_bound if room.limited_by.nodes == found.node_limit() else limit_text(room.limited_by)
     return node_reasons(shape, view.nodes, together), together
 
 
@@ -330,14 +332,14 @@ def _binding_limit(case: ExplainedCase, name: str, tier: Tier | None, room: Room
 # ── In words ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _verdict(case: ExplainedCase, found: Sequence[_Explained]) -> str:
+def _verdict_sentence(case: ExplainedCase, found: Sequence[_Explained]) -> str:
     """Returns the explanation's first sentence: where replicas are, or how many have no place and what limits them.
 
     Of several reasons to wait it names the first: fits nowhere, binds, missing objects, lent nodes.
     """
     division, clusters = case.division, [one.entry for one in found]
     # A policy that duplicates a workload places its replicas in every cluster, so this may be more than were asked for.
-    replicas = case.placed + division.unplaced
+    replicas = case.placed_replicas + division.unplaced
     where = ", ".join(
         f"{entry.cluster}{' on new nodes' if entry.node_groups else ''} {entry.after}"
         for entry in clusters
@@ -375,4 +377,4 @@ def _explained_node(state: PlannerState, case: ExplainedCase, request: ExplainRe
     view = state.clusters.get(request.cluster)
     if view is None or view.joined is None:
         raise RequestError("NOT_FOUND", f"cluster {request.cluster!r}: no cluster of the fleet has this name")
-    return explain_node(state.shape_in(view.name, case.shape), view.nodes, request.cluster, request.node)
+    return explain_node(state.shape_in(view.name, case.replica_shape), view.nodes, request.cluster, request.node)

@@ -35,7 +35,7 @@ def exported_events(state: PlannerState, now: float) -> Iterator[Exported]:
 
 def exported_holds(state: PlannerState, now: float) -> tuple[HeldBack, ...]:
     found = []
-    for (cluster, whom), hold in state.holds.running():
+    for (cluster, whom), hold in state.holds.running_holds():
         left_ms = round((hold.until - now) * 1000)
         if left_ms > 0:
             shape = whom if isinstance(whom, Shape) else None
@@ -64,7 +64,7 @@ def _cluster_events(view: ClusterView, now: float) -> Iterator[Exported]:
     )
     facts = tuple(view.facts.values())
     report = CapacityReported(view.name, view.epoch, 0, 1, 0, 0, b"", facts, namespaces, view.api_server)
-    yield report, view.nodes.columns()
+    yield report, view.nodes.columns_of_all_nodes()
     if not view.is_incomplete:  # An incomplete cluster gets nothing, like one that was never heard of.
         told = CapacityChanged(view.name, view.epoch, 0, 1, age_ms(view, now), b"", (), (), (), view.trouble)
         beat = replace(told, unread=view.unread, trouble_code=view.trouble_code)
@@ -74,7 +74,7 @@ def _cluster_events(view: ClusterView, now: float) -> Iterator[Exported]:
 
 
 def _workload_events(state: PlannerState) -> Iterator[Event]:
-    yield from state.admitted.records()
+    yield from state.admitted.all_records()
     for workload in state.workloads.values():
         yield replace(workload.declared, answered=())
         if workload.placement is not None:

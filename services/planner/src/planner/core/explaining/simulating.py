@@ -98,7 +98,7 @@ class Simulation:
         self._sequence = 0
         self._memory = RoundMemory(TELLS_NOBODY)
         self._memory.homing = Homing(look_seconds=0.0, new_places_max=PLACES_MAX)
-        self._moments = DecisionClock(lambda: self._now, self._moment)
+        self._moments = DecisionClock(lambda: self._now, self._next_moment)
         state.brakes.update_confirmations({}, 0, now - MINUTE, wall_ms)  # The budgets of moves are full from now on.
         self._before = {
             key: (kept_replicas_by_cluster(workload), new_replicas_by_cluster(workload))
@@ -109,7 +109,7 @@ class Simulation:
 
     def lose_cluster(self, cluster: str) -> None:
         """Removes the cluster for good."""
-        view = self._view(cluster)
+        view = self._joined_view(cluster)
         assert view.joined is not None
         view.age_ms = view.heard_at = NEVER
         view.trouble, view.trouble_code = "supposed to be gone", TroubleCode.UNREACHABLE
@@ -118,16 +118,16 @@ class Simulation:
 
     def add_nodes(self, cluster: str, like: str, count: int) -> None:
         """Adds empty nodes of a node group of the cluster, or like an existing node."""
-        view = self._view(cluster)
+        view = self._joined_view(cluster)
         if not 1 <= count <= NODES_MAX:
             raise invalid_argument_error("nodes", count, f"1 to {NODES_MAX}")
         names = (name for number in itertools.count() if view.nodes.row_of(name := f"{like}-more-{number}") is None)
         rows = [_empty_node_like(view, like, name) for name in itertools.islice(names, count)]
-        view.nodes.upsert(columns_of(rows), SUPPOSED_BLOCK)
+        view.nodes.upsert_nodes(columns_of(rows), SUPPOSED_BLOCK)
         view.revision += 1
         self.state.note_room_change(cluster)
 
-    def _view(self, cluster: str) -> ClusterView:
+    def _joined_view(self, cluster: str) -> ClusterView:
         view = self.state.clusters.get(cluster)
         if view is None or view.joined is None:
             names = ", ".join(joined.cluster for joined in self.state.joined_clusters()) or "none"
@@ -139,7 +139,7 @@ class Simulation:
     def answer_request(self, name: str, request: ApplyRequest) -> SimulatedAnswer:
         """Answers a request as the planner would now. name: of the workload, for users."""
         try:
-            decided = decisions.decide_apply(self.state, replace(request, idempotency_key=""), self._moment())
+            decided = decisions.decide_apply(self.state, replace(request, idempotency_key=""), self._next_moment())
         except RequestError as error:
             answer = SimulatedAnswer(name, None, f"{error.code}: {error.text}")
         except UndecidedRequest as waits:
@@ -165,7 +165,9 @@ class Simulation:
         state, count = self.state, 0
         self._end_waits()
         for key in list(state.scalings.due):
-            count += self._apply_events(autoscaling.declare_scale_decision(state, state.workloads[key], self._moment()))
+            count += self._apply_events(
+                autoscaling.declare_scale_decision(state, state.workloads[key], self._next_moment())
+            )
         for step in steps_of_round(state, self._memory, self._moments):
             count += self._apply_events(step.events)
         return count
@@ -184,13 +186,13 @@ class Simulation:
         apply_events(self.state, events, self._now)
         return len(events)
 
-    def _moment(self) -> Moment:
+    def _next_moment(self) -> Moment:
         self._sequence += 1
         return Moment(self._now, self._wall_ms, Generation(self._epoch, self._sequence))
 
     # ── What came of it ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def outcomes(self) -> list[SimulatedPlacement]:
+    def placement_outcomes(self) -> list[SimulatedPlacement]:
         """Returns the outcomes in the order of namespace and name."""
         found = []
         for key in sorted(self.state.workloads):
@@ -228,4 +230,4 @@ def _empty_node_like(view: ClusterView, like: str, name: str) -> NodeRow:
     if row is None:
         groups = ", ".join(group.name for group, _ in view.node_groups()) or "none"
         raise invalid_argument_error("nodes", like, f"a node group of {view.name} ({groups}), or one of its nodes")
-    return view.nodes.empty_like(row, name)
+    return view.nodes.empty_node_like(row, name)

@@ -7,7 +7,7 @@ from planner.core.feasibility.promises import ClusterReservations
 from planner.core.knowledge.all_clusters import ChangeCounts, ClusterAges, JoinedClusters
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload, is_orphan
-from planner.core.placement.shares import facts_of
+from planner.core.placement.shares import facts_in_cluster
 from spillway.columns import columns_of
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 from spillway.feasibility.nodes import ClusterNodes
@@ -38,7 +38,7 @@ class Supposition:
         Raises IndistinguishablePods when the workload's own pods cannot be removed.
         """
         workload = self._workload
-        state = SupposedState(self._state, self._promises, workload.key if workload is not None else None)
+        state = SupposedState(self._state, self._promises, workload.workload_key if workload is not None else None)
         if workload is not None:
             for cluster, part in workload.parts.items():
                 self._remove_pods(state, workload, part, cluster)
@@ -55,7 +55,7 @@ class Supposition:
 
     def _remove_pods(self, state: "SupposedState", workload: Workload, part: Part, cluster: str) -> None:
         """Removes the workload's pods from the cluster."""
-        facts = facts_of(self._state, workload.key, cluster)
+        facts = facts_in_cluster(self._state, workload.workload_key, cluster)
         counted = sum(count for _, count in facts.counted) if facts is not None else 0
         if facts is None or not counted:
             return
@@ -87,13 +87,13 @@ class SupposedState(PlannerState):
         promises.copy_reservations(self._promises, apart_from)
         self._promises = promises
         self._ages, self._joined, self._seen = ClusterAges(), JoinedClusters(), ChangeCounts()
-        self._seen.stop()
+        self._seen.stop_counting()
 
     def set_aside_workload(self, workload: Workload) -> None:
         """Removes the workload as if never declared. Orphans of its name stay."""
-        self.workloads.pop(workload.key, None)
+        self.workloads.pop(workload.workload_key, None)
         orphans = {name: said for name, said in workload.statuses.items() if is_orphan(said)}
-        self._early_statuses = {**self._early_statuses, workload.key: orphans}
+        self._early_statuses = {**self._early_statuses, workload.workload_key: orphans}
 
     def with_shape(self, base: Shape, variant: Shape) -> "SupposedState":
         """Changes a template's shape to a variant."""
@@ -104,7 +104,7 @@ class SupposedState(PlannerState):
         """Adds nodes to a cluster."""
         view = self.clusters[cluster]
         nodes = view.nodes.independent_copy()
-        nodes.upsert(columns_of(list(rows)), SUPPOSED_BLOCK)
+        nodes.upsert_nodes(columns_of(list(rows)), SUPPOSED_BLOCK)
         self.clusters[cluster] = view.with_nodes(nodes)
         return self
 
@@ -121,6 +121,6 @@ class SupposedState(PlannerState):
         return self
 
 
-def copies_of(view: ClusterView, row: int, count: int) -> list[NodeRow]:
+def empty_copies_of_node(view: ClusterView, row: int, count: int) -> list[NodeRow]:
     """Returns empty nodes of the class of an existing node."""
-    return [view.nodes.empty_like(row, f"supposed-{number}") for number in range(count)]
+    return [view.nodes.empty_node_like(row, f"supposed-{number}") for number in range(count)]

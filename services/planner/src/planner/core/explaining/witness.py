@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from planner.core.feasibility.quantities import quantity
+from planner.core.feasibility.quantities import quantity_text
 from spillway.api import ExplainedNode, NodeFilter, NodeReason, RequestError
 from spillway.feasibility.fit import compute_fit, filter_by_ports
 from spillway.feasibility.node_match import (
@@ -77,19 +77,19 @@ def node_reasons(shape: Shape, nodes: ClusterNodes, beyond: str = "") -> tuple[N
     ceilings = []
     for name, apply in OF_OTHERS:
         witness.filter = name
-        ceilings += [(name, *found) for found in _ceilings(apply(shape, nodes, witness))]
+        ceilings += [(name, *found) for found in _ceilings_of_filter(apply(shape, nodes, witness))]
     ceilings += [("InterPodAffinity", *found) for found in anti_affinity_ceilings(shape, nodes)]
     barred, found = len(witness.found), compute_fit(shape, nodes)
     for name, text, ceiling in ceilings:
         witness.filter = name
-        room = ceiling.sums(found.per_node)
-        capped = np.append(room > np.maximum(0, ceiling.height(room) - ceiling.present), False)
+        room = ceiling.sums_by_domain(found.per_node)
+        capped = np.append(room > np.maximum(0, ceiling.height_once_filled(room) - ceiling.present), False)
         witness.exclude_nodes((found.per_node > 0) & capped[ceiling.domains], text)
     if beyond:
         witness.filter = ""
         witness.exclude_nodes(found.per_node > 0, TAKES_MORE + beyond)
     singly, together = (
-        [NodeReason(int(met.sum()), name, reason, example=_example(nodes, met)) for name, reason, met in part]
+        [NodeReason(int(met.sum()), name, reason, example=_example_node_name(nodes, met)) for name, reason, met in part]
         for part in (witness.found[:barred], witness.found[barred:])
     )
     singly += _shortage_reasons(shape, nodes, witness.open | short)
@@ -108,7 +108,7 @@ def _limit_reasons(reasons: Sequence[NodeReason], most: int) -> Sequence[NodeRea
     return (*reasons[: most - 1], NodeReason(sum(entry.nodes for entry in rest), "", OTHERS, example=rest[0].example))
 
 
-def _example(nodes: ClusterNodes, met: Bools) -> str:
+def _example_node_name(nodes: ClusterNodes, met: Bools) -> str:
     return nodes.names[int(np.flatnonzero(met)[0])]
 
 
@@ -122,14 +122,14 @@ def explain_node(shape: Shape, nodes: ClusterNodes, cluster: str, node: str) -> 
         raise RequestError("NOT_FOUND", f"node {node!r}: cluster {cluster} has no node of this name")
     alike = candidate_shapes(shape, nodes)
 
-    def found_by(filters: Iterable[tuple[str, Filter]]) -> Iterator[NodeFilter]:
+    def explained_filters(filters: Iterable[tuple[str, Filter]]) -> Iterator[NodeFilter]:
         for name, apply in filters:
             bars = [_bar_reason(apply, one, nodes, row) for one in alike]
             yield NodeFilter(name, not all(bars), bars[0] if all(bars) else "")
 
     lacks = [_lack_text(name, lack) for name, lack in _lacking_resources(shape, nodes, row)]
     resources = NodeFilter(RESOURCES, not lacks, ", ".join(lacks))
-    filters = (*found_by(OF_NODES), resources, *found_by(OF_OTHERS))
+    filters = (*explained_filters(OF_NODES), resources, *explained_filters(OF_OTHERS))
     takes = max(_replicas_on_node(one, nodes, row) for one in alike) if all(entry.passes for entry in filters) else 0
     return ExplainedNode(cluster, node, takes, filters)
 
@@ -138,17 +138,17 @@ def _bar_reason(apply: Filter, shape: Shape, nodes: ClusterNodes, row: int) -> s
     """Returns the first reason why a filter keeps the next replica from a node; empty when it does not."""
     witness = Witness(nodes.live_mask)
 
-    def met_so_far() -> str:
+    def first_found_reason() -> str:
         return next((text for _, text, met in witness.found if met[row]), "")
 
     found = apply(shape, nodes, witness)
     for text, ceiling in found if isinstance(found, Iterator) else ():
-        if reason := met_so_far():
+        if reason := first_found_reason():
             return reason
         domain = int(ceiling.domains[row])
         if domain != NO_DOMAIN and ceiling.present[domain] >= ceiling.lowest:
             return f"{text}: {int(ceiling.present[domain])} there, now at most {ceiling.lowest}"
-    return met_so_far()
+    return first_found_reason()
 
 
 def _replicas_on_node(shape: Shape, nodes: ClusterNodes, row: int) -> int:
@@ -156,16 +156,18 @@ def _replicas_on_node(shape: Shape, nodes: ClusterNodes, row: int) -> int:
     per_node = compute_fit(shape, nodes).per_node
     takes = int(per_node[row])
     for _, ceiling in (
-        *_ceilings(filter_by_spread(shape, nodes, Witness(nodes.live_mask))),
+        *_ceilings_of_filter(filter_by_spread(shape, nodes, Witness(nodes.live_mask))),
         *anti_affinity_ceilings(shape, nodes),
     ):
         domain = int(ceiling.domains[row])
         if domain != NO_DOMAIN:
-            takes = min(takes, ceiling.height(ceiling.sums(per_node)) - int(ceiling.present[domain]))
+            takes = min(
+                takes, ceiling.height_once_filled(ceiling.sums_by_domain(per_node)) - int(ceiling.present[domain])
+            )
     return max(0, takes)
 
 
-def _ceilings(found: object) -> list[tuple[str, Ceiling]]:
+def _ceilings_of_filter(found: object) -> list[tuple[str, Ceiling]]:
     """Returns the ceilings of a filter. Some filters are generators, which run only while their ceilings are read."""
     return list(found) if isinstance(found, Iterator) else []
 
@@ -187,7 +189,7 @@ def _shortage_reasons(shape: Shape, nodes: ClusterNodes, open_: Bools) -> Iterat
     single = open_ & (per_node < most)
     if single.any():
         text = f"takes {int(per_node[single].max())}, whatever its size"
-        yield NodeReason(int(single.sum()), ONE_A_NODE, text, example=_example(nodes, single))
+        yield NodeReason(int(single.sum()), ONE_A_NODE, text, example=_example_node_name(nodes, single))
     rows = np.flatnonzero(open_ & ~single)
     lacking = np.stack([amount * (most[rows] + 1) - free[name][rows] for name, amount in shape.requests])
     short = lacking > 0
@@ -210,7 +212,7 @@ def _group_shortages(nodes: ClusterNodes, lack: _ResourceLack) -> Iterator[NodeR
         least, most = int(lack.amounts[member].min()), int(lack.amounts[member].max())
         example = nodes.names[int(lack.rows[member][np.argmin(lack.amounts[member])])]
         text = _lack_text(lack.resources[0], least)
-        text += f" to {quantity(lack.resources[0], most)}" if most > least else ""
+        text += f" to {quantity_text(lack.resources[0], most)}" if most > least else ""
         yield NodeReason(int(member.sum()), RESOURCES, text + beside, lack.resources[0], least, most, example)
 
 
@@ -236,4 +238,4 @@ def _lacking_resources(shape: Shape, nodes: ClusterNodes, row: int) -> Iterator[
 
 
 def _lack_text(resource: str, lack: int) -> str:
-    return f"{resource} short by {quantity(resource, lack)}"
+    return f"{resource} short by {quantity_text(resource, lack)}"

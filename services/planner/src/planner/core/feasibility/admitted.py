@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
-from planner.core.feasibility.quantities import quantity
+from planner.core.feasibility.quantities import quantity_text
 from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, ShapeAdmitted
 from spillway.model import ObjectReference, PodTraits, Shape
 
@@ -88,7 +88,7 @@ class AdmittedShapes:
         """Returns the clusters that reported anything about a template."""
         return self._said.get(digest, {}).keys()
 
-    def records(self) -> Iterator[ShapeAdmitted]:
+    def all_records(self) -> Iterator[ShapeAdmitted]:
         for by_cluster in self._said.values():
             yield from by_cluster.values()
 
@@ -266,14 +266,14 @@ def admission_difference_texts(shapes: AdmittedShapes, shape: Shape, clusters: I
     for cluster in clusters:
         admitted = shapes.shape_in(cluster, shape)
         if admitted is not shape:
-            found.setdefault(_difference(shape, admitted), []).append(cluster)
+            found.setdefault(_difference_text(shape, admitted), []).append(cluster)
     return tuple(f"admitted in {', '.join(names)}: {text}" for text, names in found.items())
 
 
-def _difference(shape: Shape, admitted: Shape) -> str:
+def _difference_text(shape: Shape, admitted: Shape) -> str:
     was, became = dict(shape.requests), dict(admitted.requests)
     texts = [
-        f"{name} {quantity(name, became.get(name, 0))} instead of {quantity(name, was.get(name, 0))}"
+        f"{name} {quantity_text(name, became.get(name, 0))} instead of {quantity_text(name, was.get(name, 0))}"
         for name in sorted({**was, **became})
         if was.get(name, 0) != became.get(name, 0)
     ]

@@ -24,7 +24,7 @@ class Places:
         self.index: Mapping[Place, int] = {place: index for index, place in enumerate(places)}
         self._indices: dict[tuple[tuple[str, ...], bool], list[int]] = {}
 
-    def indices(self, clusters: tuple[str, ...], node_groups: bool) -> list[int]:
+    def indices_of_clusters(self, clusters: tuple[str, ...], node_groups: bool) -> list[int]:
         """Returns the indices of these clusters. Raises KeyError for a cluster that is not listed."""
         known = self._indices.get((clusters, node_groups))
         if known is None:
@@ -35,7 +35,7 @@ class Places:
 class Rooms(Protocol):
     """The rooms as they were computed, by index of a place."""
 
-    def room(self, index: int) -> Room: ...
+    def room_at(self, index: int) -> Room: ...
 
     def fits_when_empty(self, index: int) -> bool: ...
 
@@ -56,7 +56,7 @@ class FleetRooms(Mapping[Place, Room]):
     def __getitem__(self, place: Place) -> Room:
         known = self._known.get(place)
         if known is None:
-            known = self._known[place] = self._found.room(self._places.index[place])
+            known = self._known[place] = self._found.room_at(self._places.index[place])
         return known
 
     def __contains__(self, place: object) -> bool:
@@ -87,7 +87,11 @@ class FleetRooms(Mapping[Place, Room]):
         """Returns the certain room of each cluster, in this order."""
         certain = self._certain
         return dict(
-            zip(clusters, [certain[index] for index in self._places.indices(clusters, node_groups)], strict=True)
+            zip(
+                clusters,
+                [certain[index] for index in self._places.indices_of_clusters(clusters, node_groups)],
+                strict=True,
+            )
         )
 
 
@@ -113,20 +117,22 @@ class FoundRooms(NamedTuple):
     limits: dict[int, tuple[int, Limit]]
     told: Callable[[Counts], tuple[tuple[str, int], ...]]
 
-    def room(self, index: int) -> Room:
+    def room_at(self, index: int) -> Room:
         certain = self.certain[index]
         if index < self.first:
-            return Room(certain, int(self.possible[index]), self._limit(index, index), bool(self.when_empty[index]))
+            return Room(certain, int(self.possible[index]), self._limit_at(index, index), bool(self.when_empty[index]))
         of, alone = self.alone[index - self.first]
         left = max(0, certain - self.certain[of])
-        return alone if left >= alone.certain else Room(left, alone.possible, self._limit(index, of), alone.when_empty)
+        return (
+            alone if left >= alone.certain else Room(left, alone.possible, self._limit_at(index, of), alone.when_empty)
+        )
 
     def fits_when_empty(self, index: int) -> bool:
         if index >= self.first:
             return self.alone[index - self.first][1].when_empty
         return bool(self.when_empty[index])
 
-    def _limit(self, index: int, of: int) -> Limit:
+    def _limit_at(self, index: int, of: int) -> Limit:
         bound_by = int(self.bound_by[index])
         if bound_by >= 0:
             return limit_by_promised(bound_by)
@@ -143,7 +149,7 @@ class FoundRooms(NamedTuple):
 class _ListedRooms(list[Room]):
     """Rooms that were computed one by one."""
 
-    def room(self, index: int) -> Room:
+    def room_at(self, index: int) -> Room:
         return self[index]
 
     def fits_when_empty(self, index: int) -> bool:

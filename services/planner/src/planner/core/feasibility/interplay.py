@@ -33,7 +33,7 @@ Effects = dict[tuple[int, int], Effect]
 """By (shape that pays, shape of the replica), both as indices: every pair with any effect."""
 
 
-def effects_of(shapes: Sequence[Shape]) -> Effects:
+def effects_between_shapes(shapes: Sequence[Shape]) -> Effects:
     """Returns the effects that replicas of these shapes may have on each other."""
     effects: Effects = {}
     lookers = [index for index, shape in enumerate(shapes) if has_pod_terms(shape)]
@@ -44,7 +44,7 @@ def effects_of(shapes: Sequence[Shape]) -> Effects:
     return {pair: effect for pair, effect in effects.items() if not _is_same_shape(shapes[pair[0]], shapes[pair[1]])}
 
 
-def effects_with(shape: Shape, others: "ByLabel") -> Effects:
+def effects_with_shape(shape: Shape, others: "ByLabel") -> Effects:
     """Returns the effects between one more shape and the others. The index of that shape follows their indices."""
     effects: Effects = {}
     more, shapes = len(others.shapes), (*others.shapes, shape)
@@ -101,13 +101,13 @@ class ByLabel:
         named = term.namespaces or (bearer.namespace,)
         namespaces: Iterable[str] = self._by_namespace if term.namespace_selector is not None else named
         for namespace in namespaces:
-            yield from self._matching(term.selector.requirements, namespace)
+            yield from self._matching_indices(term.selector.requirements, namespace)
 
     def counted_by_spread(self, spread: Spread, bearer: Shape) -> Iterator[int]:
         if spread.selector.requirements:
-            yield from self._matching(spread.selector.requirements, bearer.namespace)
+            yield from self._matching_indices(spread.selector.requirements, bearer.namespace)
 
-    def _matching(self, requirements: Sequence[Requirement], namespace: str) -> Iterator[int]:
+    def _matching_indices(self, requirements: Sequence[Requirement], namespace: str) -> Iterator[int]:
         if any(is_of_own_template(entry) and entry.operator == "In" for entry in requirements):
             return  # The selector finds pods of the shape's own template, which have no other shape.
         named = next((entry for entry in requirements if entry.operator == "In"), None)

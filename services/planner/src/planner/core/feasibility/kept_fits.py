@@ -168,13 +168,13 @@ class KeptFits:
         self.revision = -1
         self.changes = 0
         self._forgotten = shapes.forgotten
-        self._clear()
+        self._clear_fits()
 
-    def _clear(self) -> None:
+    def _clear_fits(self) -> None:
         rows = 0 if self._nodes is None else len(self._nodes.block)
         self._table.kept[:, self._slot] = False
         self._table.forget_apart_kinds(self._slot)
-        most = len(self.kept)
+        most = len(self.kept_shapes_mask)
         self.at_largest: Int64s = np.zeros(most, np.int64)
         self.bits: Bytes = np.zeros((most, 8 * max(1, -(-rows // 64))), np.uint8)
         self._limits: dict[int, NodeLimit] = {}
@@ -182,22 +182,22 @@ class KeptFits:
         self._demands: dict[int, _Demand] = {}
 
     @property
-    def total(self) -> Int64s:
+    def total_by_shape(self) -> Int64s:
         column: Int64s = self._table.total[:, self._slot]
         return column
 
     @property
-    def largest(self) -> Int64s:
+    def largest_by_shape(self) -> Int64s:
         column: Int64s = self._table.largest[:, self._slot]
         return column
 
     @property
-    def counts(self) -> Counts:
+    def reason_counts_by_shape(self) -> Counts:
         columns: Counts = self._table.counts[:, self._slot]
         return columns
 
     @property
-    def kept(self) -> Bools:
+    def kept_shapes_mask(self) -> Bools:
         column: Bools = self._table.kept[:, self._slot]
         return column
 
@@ -211,7 +211,7 @@ class KeptFits:
 
     def can_fit_when_empty(self, number: int) -> bool:
         """Returns Fit.when_empty for the shape. A node that takes a replica now also takes one when it is empty."""
-        if self.total[number] > 0 and self.is_sane:
+        if self.total_by_shape[number] > 0 and self.is_sane:
             return True
         known = self._when_empty.get(number)
         if known is None:
@@ -219,25 +219,25 @@ class KeptFits:
             known = self._when_empty[number] = fits_when_empty(self._shapes.shapes[number], self._nodes)
         return known
 
-    def limit(self, number: int) -> NodeLimit:
+    def limit_of_shape(self, number: int) -> NodeLimit:
         """Returns Fit.limit for the shape: why its nodes take no more replicas."""
         known = self._limits.get(number)
         if known is None:
-            known = self._limits[number] = NodeLimit(self.reasons(number))
+            known = self._limits[number] = NodeLimit(self.reasons_of_shape(number))
         return known
 
-    def fit(self, number: int) -> Fit:
+    def fit_of_shape(self, number: int) -> Fit:
         """Returns a fit for computations of reservations.
 
         Its per_node holds 1 where a node takes any; it has no reasons.
         """
         takes = np.unpackbits(self.bits[number], count=len(self._live)).astype(np.int64)
-        total = int(self.total[number])
-        return Fit(takes, total, total, int(self.largest[number]), self.can_fit_when_empty(number), ())
+        total = int(self.total_by_shape[number])
+        return Fit(takes, total, total, int(self.largest_by_shape[number]), self.can_fit_when_empty(number), ())
 
-    def reasons(self, number: int) -> tuple[tuple[str, int], ...]:
+    def reasons_of_shape(self, number: int) -> tuple[tuple[str, int], ...]:
         """Returns Fit.reasons for the shape: (reason, number of nodes that take none because of it)."""
-        return self._shapes.nodes_by_reason(self.counts[number])
+        return self._shapes.nodes_by_reason(self.reason_counts_by_shape[number])
 
     def can_share_node(self, ones: Int64s, others: Int64s) -> Bools:
         """Returns [pairs]: whether some node takes a replica of either. Both numbers must be kept."""
@@ -282,7 +282,7 @@ class KeptFits:
         if changed is None or len(changed) > CHANGED_MAX:
             self._nodes, self._forgotten = nodes, self._shapes.forgotten
             self.changes += 1
-            self._clear()
+            self._clear_fits()
             self._copy_nodes(nodes)
         elif len(changed):
             self.changes += 1
@@ -320,7 +320,7 @@ class KeptFits:
         return differs
 
     def _apply_changed_rows(self, nodes: ClusterNodes, rows: Int64s) -> None:
-        numbers = np.flatnonzero(self.kept)
+        numbers = np.flatnonzero(self.kept_shapes_mask)
         before = self._replicas_and_reasons(numbers, rows)
         if (self._allocatable[:, rows] != nodes.allocatable[:, rows]).any() or self._filter_changes(nodes)[rows].any():
             self._when_empty.clear()
@@ -366,11 +366,11 @@ class KeptFits:
             takes = np.where(wanted[:, None], here // np.where(wanted, amounts, 1)[:, None], _NOTHING_ASKED)
             binds = np.where(takes < least, self._shapes.resource_reason[column], binds)
             least = np.minimum(least, takes)
-        codes = self._codes_of(numbers, rows)
+        codes = self._filter_codes_of(numbers, rows)
         is_open = codes == OPEN
         return np.where(is_open, np.maximum(least, 0), 0), np.where(is_open, binds, codes)
 
-    def _codes_of(self, numbers: Int64s, rows: Int64s) -> Codes:
+    def _filter_codes_of(self, numbers: Int64s, rows: Int64s) -> Codes:
         demands, which = np.unique(self._shapes.demand[numbers], return_inverse=True)
         if not len(demands):
             return np.zeros((0, len(rows)), np.int32)
@@ -381,13 +381,15 @@ class KeptFits:
         self, numbers: Int64s, rows: Int64s, before: tuple[Int64s, Int64s], after: tuple[Int64s, Int64s]
     ) -> None:
         (old, bound_by), (new, binds) = before, after
-        self.total[numbers] += new.sum(axis=1) - old.sum(axis=1)
-        largest, most = self.largest[numbers], new.max(axis=1)
+        self.total_by_shape[numbers] += new.sum(axis=1) - old.sum(axis=1)
+        largest, most = self.largest_by_shape[numbers], new.max(axis=1)
         left = self.at_largest[numbers] - np.count_nonzero(old == largest[:, None], axis=1)
         left = np.where(most > largest, 0, left) + np.count_nonzero(new == np.maximum(most, largest)[:, None], axis=1)
-        takes = self.total[numbers] > 0
-        self.largest[numbers], self.at_largest[numbers] = np.where(takes, np.maximum(most, largest), 0), left
-        self.kept[numbers[takes & (left <= 0)]] = False  # The largest is no longer known, so these are counted again.
+        takes = self.total_by_shape[numbers] > 0
+        self.largest_by_shape[numbers], self.at_largest[numbers] = np.where(takes, np.maximum(most, largest), 0), left
+        self.kept_shapes_mask[numbers[takes & (left <= 0)]] = (
+            False  # The largest is no longer known, so these are counted again.
+        )
         for index, row in enumerate(rows.tolist()):
             byte, bit = row >> 3, np.uint8(128 >> (row & 7))
             held = self.bits[numbers, byte]
@@ -397,7 +399,7 @@ class KeptFits:
         for sign, reasons in ((-1, bound_by), (1, binds)):
             counted = other & (reasons >= 0)
             self._table.grow_reasons(len(self._shapes.reasons))
-            np.add.at(self.counts, (numbers[np.nonzero(counted)[0]], reasons[counted]), sign)
+            np.add.at(self.reason_counts_by_shape, (numbers[np.nonzero(counted)[0]], reasons[counted]), sign)
         for number in numbers[other.any(axis=1)].tolist():
             self._limits.pop(number, None)
 
@@ -427,16 +429,16 @@ class KeptFits:
         takes = np.maximum(least, 0) * demand.open[: self._used]
         self._table.grow_reasons(len(self._shapes.reasons))
         some = takes > 0
-        self.total[number], largest = takes.sum(), takes.max(initial=0)
-        self.largest[number], self.at_largest[number] = largest, np.count_nonzero(takes == largest)
+        self.total_by_shape[number], largest = takes.sum(), takes.max(initial=0)
+        self.largest_by_shape[number], self.at_largest[number] = largest, np.count_nonzero(takes == largest)
         packed = np.packbits(some)
         self.bits[number, : len(packed)] = packed
         self._table.sample[number, self._slot] = self._sample_words(number)
-        self.counts[number] = 0
+        self.reason_counts_by_shape[number] = 0
         self._count_reasons(number, demand, smaller)
         self._limits.pop(number, None)
         self._when_empty.pop(number, None)
-        self.kept[number] = True
+        self.kept_shapes_mask[number] = True
 
     def _replicas_by_row(self, name: str, amount: int) -> npt.NDArray[np.int32] | Int64s:
         """Returns [rows]: replicas by one resource.
@@ -459,16 +461,16 @@ class KeptFits:
         smaller: for each request after the first, where it allows fewer than all before it.
         """
         reasons, nodes = demand.closed
-        self.counts[number, reasons] = nodes
+        self.reason_counts_by_shape[number, reasons] = nodes
         names = [name for name, _ in self._shapes.shapes[number].requests]
         rest = demand.open[: self._used]
         for name, hits in zip(reversed(names[1:]), reversed(smaller), strict=True):
             bound = rest & hits
             count = int(np.count_nonzero(bound))
             if count:
-                self.counts[number, self._shapes.number_of_reason(name)] = count
+                self.reason_counts_by_shape[number, self._shapes.number_of_reason(name)] = count
                 rest = rest & ~hits
-        self.counts[number, self._shapes.number_of_reason(names[0])] = np.count_nonzero(rest)
+        self.reason_counts_by_shape[number, self._shapes.number_of_reason(names[0])] = np.count_nonzero(rest)
 
     def _sample_words(self, numbers: Int64s | int) -> npt.NDArray[np.uint64]:
         words = self.bits.view(np.uint64)

@@ -46,6 +46,6 @@ class KeptGroups:
         table.more_largest[number, slot] = max(takes)
         table.groups[number, slot] = sum(1 << index for index, count in enumerate(takes) if count)
 
-    def room(self, number: int) -> Room:
+    def room_of_shape(self, number: int) -> Room:
         """Returns the room of a kept shape when nothing is reserved."""
         return self._rooms[number]

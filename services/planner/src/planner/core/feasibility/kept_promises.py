@@ -140,12 +140,12 @@ class KeptPromises:
         deep, wide = (2 * places if places > deep else deep), (rows + 8 if rows > wide else wide)
         for name in ("_others", "_counts", "_samples", "_kinds"):
             before = getattr(self, name)
-            setattr(self, name, _copy_into(before, np.zeros((deep, wide), before.dtype)))
+            setattr(self, name, _copy_values_into(before, np.zeros((deep, wide), before.dtype)))
         layers = [_Layer(deep, wide), _Layer(deep, wide)]
         for new, old in zip(layers, self._layers, strict=True):
             for name in ("most", "slack", "spare"):
-                _copy_into(getattr(old, name), getattr(new, name))
-        self._layers, self._slots = layers, _copy_into(self._slots, np.zeros(wide, np.int64))
+                _copy_values_into(getattr(old, name), getattr(new, name))
+        self._layers, self._slots = layers, _copy_values_into(self._slots, np.zeros(wide, np.int64))
 
     # ── What is reserved ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -253,13 +253,13 @@ class KeptPromises:
 
         positions: [slots], negative where the cluster is not asked about.
         """
-        some, at = self._asked_rows(layer, positions)
+        some, at = self._rows_with_position(layer, positions)
         if not len(some):
             return some, (some, some, some)
         certain, possible, promised = self._rooms_beside_reserved(layer, None, number)
         return at, (certain.take(some), possible.take(some), promised.take(some))
 
-    def _asked_rows(self, layer: int, positions: Int64s) -> tuple[Int64s, Int64s]:
+    def _rows_with_position(self, layer: int, positions: Int64s) -> tuple[Int64s, Int64s]:
         """Returns the rows with a position, and these positions.
 
         Kept until the positions or the number of rows change.
@@ -286,12 +286,12 @@ class KeptPromises:
         possible, certain = np.maximum(left, 0), np.maximum(left - asked.lost, 0)
         promised = np.full(len(left), -1)
         with np.errstate(divide="ignore"):
-            allowed = np.divide(self._used_part(self._layers[layer].spare, row), asked.onto, out=work.costs)
+            allowed = np.divide(self._used_part_of_array(self._layers[layer].spare, row), asked.onto, out=work.costs)
         least = np.floor(np.minimum.reduce(allowed, axis=0, initial=np.inf))
         binds = least < certain
         if binds.any():
             np.copyto(work.factors, np.less(allowed, least + 1, out=work.mask))
-            np.multiply(work.factors, self._used_part(self._counts, row), out=work.factors)
+            np.multiply(work.factors, self._used_part_of_array(self._counts, row), out=work.factors)
             promised = np.where(binds, np.maximum.reduce(work.factors, axis=0), -1).astype(np.int64)
             certain = np.minimum(certain, least)
         return certain.astype(np.int64), possible, promised
@@ -305,7 +305,7 @@ class KeptPromises:
         table.grow_slots_and_kinds(0, len(shapes.kinds))  # Kinds may have been added since the last call.
         slots = self._slots if row is None else np.full(np.size(numbers), self._slots[row])
         asked = _AskedShapes(table, shapes.kind[numbers], layer, row, numbers, slots)
-        others = self._used_part(self._others, row)
+        others = self._used_part_of_array(self._others, row)
         work.resize_arrays(len(others), len(asked.total))
         if layer == NODES:
             self._last = None
@@ -318,9 +318,9 @@ class KeptPromises:
             costs[:], onto[:] = shapes.losses[others, numbers], shapes.losses[numbers, others]
         np.minimum(costs, asked.largest.astype(np.float64), out=costs)
         costs *= work.factors
-        costs *= self._used_part(self._counts, row)
+        costs *= self._used_part_of_array(self._counts, row)
         asked.lost = np.add.reduce(costs, axis=0)
-        np.minimum(onto, self._used_part(self._layers[layer].most, row), out=onto)
+        np.minimum(onto, self._used_part_of_array(self._layers[layer].most, row), out=onto)
         onto *= work.factors
         asked.onto = onto
         return asked
@@ -328,11 +328,13 @@ class KeptPromises:
     def _shapes_meeting(self, asked: _AskedShapes, others: Int64s) -> Bools:
         """Returns [places, pairs]: whether some node takes replicas of the shape and of the reserved shape."""
         table, row, numbers, work = self._table, asked.row, asked.numbers, self._scratch[asked.layer]
-        np.bitwise_and(self._used_part(self._samples, row), asked.values_of_pairs(table.sample), out=work.words)
+        np.bitwise_and(
+            self._used_part_of_array(self._samples, row), asked.values_of_pairs(table.sample), out=work.words
+        )
         meets = np.not_equal(work.words, 0, out=work.meets)
         if asked.layer == EVERYWHERE:
             meets |= (table.groups[others, asked.slots] & asked.values_of_pairs(table.groups)) != 0
-        np.bitwise_and(self._used_part(self._kinds, row), asked.together, out=work.words)
+        np.bitwise_and(self._used_part_of_array(self._kinds, row), asked.together, out=work.words)
         unsure = np.greater(np.not_equal(work.words, 0, out=work.mask), meets, out=work.mask)
         found = unsure.ravel().nonzero()[0]
         if len(found):
@@ -341,7 +343,7 @@ class KeptPromises:
             meets.ravel()[found] = self._pairs_sharing_node(asked.slots.take(pairs), ones, self._others.take(at))
         return meets
 
-    def _used_part(self, array: Array, row: Row) -> Array:
+    def _used_part_of_array(self, array: Array, row: Row) -> Array:
         """Returns the used part of an array: [places, rows], or [places, 1] for one row."""
         if row is None:
             return array[: self._most_places]
@@ -374,7 +376,7 @@ def _values_at(array: Array, ones: Numbers, slots: Array) -> Array:
     return found
 
 
-def _copy_into(before: Array, after: Array) -> Array:
+def _copy_values_into(before: Array, after: Array) -> Array:
     """Copies the values of the first array into the second, and returns it."""
     both = tuple(slice(min(one, other)) for one, other in zip(before.shape, after.shape, strict=True))
     after[both] = before[both]

@@ -82,7 +82,7 @@ class _Slot:
         self.forget_computed()
 
     @property
-    def layers(self) -> int:
+    def layer_count(self) -> int:
         return 2 if self.groups.remaining else 1
 
     def can_use_arrays(self, view: ClusterView, shape: Shape) -> bool:
@@ -90,7 +90,9 @@ class _Slot:
         if self.odd or view.quotas.get(shape.namespace) or len(self.groups.remaining) > GROUPS_MAX:
             return False
         pods = view.nodes.pods
-        return not pods.has_repelling_pods or not any(pods.repels(name) for name in (shape.namespace, *self.namespaces))
+        return not pods.has_repelling_pods or not any(
+            pods.may_repel_pods_of(name) for name in (shape.namespace, *self.namespaces)
+        )
 
 
 class KeptRooms:
@@ -135,10 +137,10 @@ class KeptRooms:
 
     def add_odd_reservation(self, cluster: str, more: int) -> None:
         """Adds reservations that arrays cannot hold, such as replicas for new nodes (negative: removes them)."""
-        self._slot(cluster).odd += more
+        self._slot_of_cluster(cluster).odd += more
         self._odd += more
 
-    def _slot(self, cluster: str) -> _Slot:
+    def _slot_of_cluster(self, cluster: str) -> _Slot:
         slot = self._slots.get(cluster)
         if slot is None:
             index = len(self._slots)
@@ -153,7 +155,7 @@ class KeptRooms:
 
     def room_in_cluster(self, view: ClusterView, shape: Shape, number: int) -> Room | None:
         """Returns the room on the existing nodes of one cluster; None where arrays do not suffice."""
-        slot = self._slot(view.name)
+        slot = self._slot_of_cluster(view.name)
         self._follow_cluster(slot, view)
         if self._waiting:
             self._apply_waiting_reservations()
@@ -167,25 +169,25 @@ class KeptRooms:
                 slot.fits.keep_shape(number, view.nodes)
                 self._find_rooms_in_slot(slot, number)
             certain, possible, bound_by = slot.found[number]
-            limit = self._limit(slot.fits.limit(number), slot.index, certain != possible, bound_by)
+            limit = self._limit_in_slot(slot.fits.limit_of_shape(number), slot.index, certain != possible, bound_by)
             known = slot.rooms[number] = Room(certain, possible, limit, slot.fits.can_fit_when_empty(number))
         return known
 
-    def fit(self, view: ClusterView, number: int) -> Fit:
+    def fit_of_shape(self, view: ClusterView, number: int) -> Fit:
         """Returns the fit of a reserved shape for other shapes' rooms."""
-        return self._fits_of(view, number).fit(number)
+        return self._fits_of(view, number).fit_of_shape(number)
 
     def has_no_fitting_node(self, view: ClusterView, number: int) -> bool:
         """Returns whether no node of a cluster takes a replica, even if nothing is reserved there."""
-        return not self._fits_of(view, number).total[number]
+        return not self._fits_of(view, number).total_by_shape[number]
 
     def unreserved_room(self, view: ClusterView, number: int) -> tuple[int, NodeLimit]:
         """Returns the result of ClusterReservations.beside_nothing."""
         fits = self._fits_of(view, number)
-        return int(fits.total[number]), fits.limit(number)
+        return int(fits.total_by_shape[number]), fits.limit_of_shape(number)
 
     def _fits_of(self, view: ClusterView, number: int) -> KeptFits:
-        slot = self._slot(view.name)
+        slot = self._slot_of_cluster(view.name)
         self._follow_cluster(slot, view)
         slot.fits.keep_shape(number, view.nodes)
         return slot.fits
@@ -226,7 +228,7 @@ class KeptRooms:
         slots = zip(self._in_order, views.items(), strict=True)
         return [name for slot, (name, view) in slots if not slot.can_use_arrays(view, shape)]
 
-    def _limit(self, nodes: NodeLimit, slot: int, not_all_bound: bool, bound_by: int) -> Limit:
+    def _limit_in_slot(self, nodes: NodeLimit, slot: int, not_all_bound: bool, bound_by: int) -> Limit:
         if bound_by >= 0:
             return limit_by_promised(bound_by)
         return limit_by_nodes(nodes, int(self._promises.unbound[slot]) if not_all_bound else 0)
@@ -240,7 +242,7 @@ class KeptRooms:
         seen: tuple[list[object], ...] = (list(views), [*nodes], [*revisions], [view.joined for view in views.values()])
         if seen != self._seen:
             if not self._seen or seen[0] != self._seen[0]:
-                self._in_order = [self._slot(name) for name in views]
+                self._in_order = [self._slot_of_cluster(name) for name in views]
                 self._limits.clear()
                 self._alone.clear()
             for slot, view in zip(self._in_order, views.values(), strict=True):
@@ -279,7 +281,7 @@ class KeptRooms:
         """Applies each reservation that changed since the last call."""
         waiting, self._waiting = self._waiting, {}
         for number, more_in in waiting.items():
-            changes = [(self._slot(name), more) for name, more in more_in.items() if more]
+            changes = [(self._slot_of_cluster(name), more) for name, more in more_in.items() if more]
             alone, namespace = self._alone.get(number), self._shapes.shapes[number].namespace
             is_kept = alone is not None and alone.changes == self._changes
             for slot, more in changes:
@@ -288,7 +290,7 @@ class KeptRooms:
                     slot.fits.keep_shape(number, slot.view.nodes)
                     slot.groups.keep_shape(number)
             if changes:
-                layers = [slot.layers * slot.is_current for slot, _ in changes]
+                layers = [slot.layer_count * slot.is_current for slot, _ in changes]
                 self._promises.add_reservations(
                     number, [slot.index for slot, _ in changes], [more for _, more in changes], layers
                 )
@@ -300,7 +302,7 @@ class KeptRooms:
         for number in self._promises.places_by_shape(slot.index):
             slot.fits.keep_shape(number, slot.view.nodes)
             slot.groups.keep_shape(number)
-        self._promises.compute_slack(slot.index, slot.layers)
+        self._promises.compute_slack(slot.index, slot.layer_count)
 
     # ── Working it out ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -321,7 +323,7 @@ class KeptRooms:
         when_empty = (total > 0) & self._sane
         for index in (~when_empty).nonzero()[0].tolist():
             when_empty[index] = self._in_order[index].fits.can_fit_when_empty(number)
-        groups = [(index, self._in_order[index].groups.room(number)) for index in self._with_groups]
+        groups = [(index, self._in_order[index].groups.room_of_shape(number)) for index in self._with_groups]
         made = np.array([room.certain for _, room in groups], np.int64)
         everywhere = total.take(of) + self._table.more[number].take(self._order.take(of))
         known = _RoomsAlone(self._changes, np.concatenate((total, everywhere)), when_empty, groups, of, made)
@@ -339,7 +341,7 @@ class KeptRooms:
 
     def _find_rooms_in_slot(self, slot: _Slot, number: int) -> None:
         asked = np.array([number])
-        kept, places = np.flatnonzero(slot.fits.kept), len(self._promises.places_by_shape(slot.index))
+        kept, places = np.flatnonzero(slot.fits.kept_shapes_mask), len(self._promises.places_by_shape(slot.index))
         if len(slot.found) >= ONE_BY_ONE and len(kept) * max(1, places) <= PAIRS_MAX:
             asked = kept
         found = self._promises.rooms_in_cluster(slot.index, asked)

@@ -185,14 +185,14 @@ def is_node_local(shape: Shape) -> bool:
 def has_too_long_texts(shape: Shape) -> bool:
     """Returns whether the shape's texts are longer than CHARACTERS_MAX."""
     left = CHARACTERS_MAX
-    for text in _texts(shape):
+    for text in _texts_of_shape(shape):
         left -= len(text) + _TEXT_ITSELF
         if left < 0:
             return True
     return False
 
 
-def _texts(shape: Shape) -> Iterator[str]:
+def _texts_of_shape(shape: Shape) -> Iterator[str]:
     yield from chain.from_iterable(shape.node_selector)
     for toleration in shape.tolerations:
         yield toleration.key

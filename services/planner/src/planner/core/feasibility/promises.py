@@ -14,9 +14,9 @@ from planner.core.feasibility.room import (
     NodeReservations,
     Room,
     fit_with_node_groups,
-    nested,
     room_in_groups,
     room_on_nodes,
+    room_within,
 )
 from spillway.feasibility.after_return import nodes_after_return
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
@@ -148,7 +148,7 @@ class ClusterReservations:
             del self._shapes_reserved[shape]
             self._last = None, []
 
-    def revision(self, cluster: str) -> int:
+    def revision_of_cluster(self, cluster: str) -> int:
         """Returns a number that grows with each change of the cluster's reservations that set() reports."""
         return self._revisions.get(cluster, 0)
 
@@ -159,10 +159,12 @@ class ClusterReservations:
         """
         kept, number = self._kept_rooms_and_number(shape)
         if kept is None or number is None:
-            return rooms_of({place: self.room_in_cluster(views[place[0]], shape, place[1]) for place in _places(views)})
+            return rooms_of(
+                {place: self.room_in_cluster(views[place[0]], shape, place[1]) for place in _places_of_clusters(views)}
+            )
         rooms = kept.rooms_of_fleet(views, number, seen)
         odd = kept.clusters_without_arrays(views, shape)
-        for place in _places({name: views[name] for name in odd}) if odd else ():
+        for place in _places_of_clusters({name: views[name] for name in odd}) if odd else ():
             rooms.replace_room(place, self.room_in_cluster(views[place[0]], shape, place[1]))
         return rooms
 
@@ -218,12 +220,12 @@ class ClusterReservations:
     def unreserved_room(self, view: ClusterView, shape: Shape) -> tuple[int, NodeLimit]:
         """Returns how many more replicas existing nodes take if nothing is reserved there, and the limit."""
         kept, number = self._kept_rooms_and_number(shape)
-        if kept is None or number is None or view.nodes.pods.repels(shape.namespace):
+        if kept is None or number is None or view.nodes.pods.may_repel_pods_of(shape.namespace):
             found = view.fit_of_shape(shape)
-            return found.total, found.limit()
+            return found.total, found.node_limit()
         return kept.unreserved_room(view, number)
 
-    def labels_matter(self, view: ClusterView, shape: Shape) -> bool:
+    def do_labels_matter(self, view: ClusterView, shape: Shape) -> bool:
         """Returns whether pods in a cluster, bound or reserved, may look at the labels of the shape's replicas."""
         revision = self._revisions.get(view.name, 0)
         kept = self._looked_at.get(view.name)
@@ -231,22 +233,22 @@ class ClusterReservations:
             looks = any(
                 has_pod_terms(one)
                 for entry in self._reservations_of_others(view.name)
-                for one, _ in _all_entries(entry)
+                for one, _ in _all_reserved_entries(entry)
             )
             kept = self._looked_at[view.name] = (revision, looks)
-        return kept[1] or has_pod_terms(shape) or view.nodes.pods.repels(shape.namespace)
+        return kept[1] or has_pod_terms(shape) or view.nodes.pods.may_repel_pods_of(shape.namespace)
 
     def _label_test(self, view: ClusterView, shape: Shape) -> Callable[[Shape], bool]:
         """Returns a test of reserved shapes: whether equal ones with other labels are different for this shape."""
-        looked_at, repels = self.labels_matter(view, shape), view.nodes.pods.repels
+        looked_at, repels = self.do_labels_matter(view, shape), view.nodes.pods.may_repel_pods_of
         return lambda other: looked_at or repels(other.namespace)
 
-    def traits_matter(self, view: ClusterView, shape: Shape) -> bool:
+    def do_traits_matter(self, view: ClusterView, shape: Shape) -> bool:
         """Returns whether rooms for equal shapes may differ in this cluster."""
-        return bool(view.quotas.get(shape.namespace)) or self.labels_matter(view, shape)
+        return bool(view.quotas.get(shape.namespace)) or self.do_labels_matter(view, shape)
 
     def _relevant_traits(self, view: ClusterView, shape: Shape) -> PodTraits:
-        return shape.traits if self.traits_matter(view, shape) else PodTraits()
+        return shape.traits if self.do_traits_matter(view, shape) else PodTraits()
 
     def room_without_workload(
         self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None = None
@@ -258,7 +260,7 @@ class ClusterReservations:
 
     def _kept_sides(self, view: ClusterView, shape: Shape) -> _Sides:
         """Returns the cluster's sides. They are kept until its nodes or reservations change."""
-        matter, revision = self.labels_matter(view, shape), self._revisions.get(view.name, 0)
+        matter, revision = self.do_labels_matter(view, shape), self._revisions.get(view.name, 0)
         of = (view, view.nodes, view.nodes.revision, view.joined, revision, matter)
         known = self._sides.get(view.name)
         if known is None or known[0] != of:
@@ -272,9 +274,9 @@ class ClusterReservations:
     def _fit_of_reserved(self, view: ClusterView, shape: Shape) -> Fit:
         """Returns the fit of a reserved shape."""
         kept, number = self._kept_rooms_and_number(shape)
-        if kept is None or number is None or view.nodes.pods.repels(shape.namespace):
+        if kept is None or number is None or view.nodes.pods.may_repel_pods_of(shape.namespace):
             return view.fit_of_shape(shape)
-        return kept.fit(view, number)
+        return kept.fit_of_shape(view, number)
 
     def _room_within_quotas(
         self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None, sides: _Sides
@@ -284,7 +286,9 @@ class ClusterReservations:
         if not quotas:
             return room
         entries = [
-            entry for reserved in self._reservations_of_others(view.name, without) for entry in _all_entries(reserved)
+            entry
+            for reserved in self._reservations_of_others(view.name, without)
+            for entry in _all_reserved_entries(reserved)
         ]
         lets_in = quota_allowance(shape, quotas, entries)
         if node_groups:  # A part may use both, so what existing nodes certainly take is subtracted.
@@ -310,10 +314,10 @@ class ClusterReservations:
             shape, fit_with_node_groups(view.fit_of_shape(shape), shape, groups), sides.reservations_everywhere()
         )
         if not node_groups:
-            return nested(on_nodes, everywhere)
+            return room_within(on_nodes, everywhere)
         # A part may use both, so what the free nodes certainly take is subtracted.
         left = everywhere._replace(certain=max(0, everywhere.certain - on_nodes.certain))
-        return nested(room_in_groups(shape, groups, new), left)
+        return room_within(room_in_groups(shape, groups, new), left)
 
     def room_on_future_nodes(self, view: ClusterView, shape: Shape, nodes: ClusterNodes, without: WorkloadKey) -> Room:
         """Returns the room on the nodes in their future state, after the reservations of all other workloads."""
@@ -349,14 +353,14 @@ class ClusterReservations:
         return (entry for key, entry in self.reservations_in_cluster(cluster).items() if key != without)
 
 
-def _places(views: Mapping[str, ClusterView]) -> Iterator[Place]:
+def _places_of_clusters(views: Mapping[str, ClusterView]) -> Iterator[Place]:
     for name, view in views.items():
         yield name, False
         if view.joined is not None and view.joined.node_groups:
             yield name, True
 
 
-def _all_entries(reservation: Reservation) -> Iterator[tuple[Shape, int]]:
+def _all_reserved_entries(reservation: Reservation) -> Iterator[tuple[Shape, int]]:
     yield from reservation.entries
     yield from reservation.new_entries
 

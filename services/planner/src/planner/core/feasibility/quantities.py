@@ -1,7 +1,7 @@
 """Writes amounts as Kubernetes quantities."""
 
 
-def quantity(resource: str, amount: int) -> str:
+def quantity_text(resource: str, amount: int) -> str:
     """Returns the amount as a Kubernetes quantity to four digits: milli-CPU as cores or m, bytes as Gi, Mi or Ki."""
     if resource == "cpu":
         return f"{amount}m" if amount % 1000 else str(amount // 1000)

@@ -41,11 +41,11 @@ def quota_allowance(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tu
             continue
         used, others = dict(quota.used), [entry for entry in entries if is_in_quota_scope(entry[0], quota)]
         for name, hard in quota.hard:
-            each = usage(shape, name)
+            each = usage_of_replica(shape, name)
             if not each:
                 continue
             left = hard - used.get(name, 0)
-            certain = max(0, left - sum(count * usage(other, name) for other, count in others)) // each
+            certain = max(0, left - sum(count * usage_of_replica(other, name) for other, count in others)) // each
             if certain < found.certain:
                 limit = Limit(LimitCode.QUOTA, max(0, left), (quota.name, shape.namespace, name))
                 found = QuotaAllowance(certain, min(found.possible, max(0, left) // each), limit)
@@ -53,13 +53,13 @@ def quota_allowance(shape: Shape, quotas: Sequence[Quota], reserved: Iterable[tu
     return found
 
 
-def usage(shape: Shape, name: str) -> int:
+def usage_of_replica(shape: Shape, name: str) -> int:
     """Returns what one replica uses of a quota's resource: pods, cpu, requests.cpu, limits.memory, requests.gpus, …"""
     if name in ("pods", "count/pods"):
         return 1
     if name.startswith("limits."):
-        return _amount(shape.traits.limits, name.removeprefix("limits."))
-    return _amount(shape.requests, name.removeprefix("requests."))
+        return _amount_of_resource(shape.traits.limits, name.removeprefix("limits."))
+    return _amount_of_resource(shape.requests, name.removeprefix("requests."))
 
 
 def is_in_quota_scope(shape: Shape, quota: Quota) -> bool:
@@ -89,12 +89,14 @@ def _is_in_scope(shape: Shape, scope: Requirement) -> bool:
 
 
 def _has_compute_amounts(shape: Shape) -> bool:
-    return any(_amount(amounts, name) for amounts in (shape.requests, shape.traits.limits) for name in COMPUTE)
+    return any(
+        _amount_of_resource(amounts, name) for amounts in (shape.requests, shape.traits.limits) for name in COMPUTE
+    )
 
 
-def _amount(amounts: Sequence[tuple[str, int]], name: str) -> int:
+def _amount_of_resource(amounts: Sequence[tuple[str, int]], name: str) -> int:
     return next((amount for known, amount in amounts if known == name), 0)
 
 
-def resource_of(name: str) -> str:
+def resource_of_quota_name(name: str) -> str:
     return name.removeprefix("limits.").removeprefix("requests.")

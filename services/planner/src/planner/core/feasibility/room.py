@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from planner.core.feasibility.interplay import ALL, NODE, ByLabel, Effect, effects_of, effects_with
+from planner.core.feasibility.interplay import ALL, NODE, ByLabel, Effect, effects_between_shapes, effects_with_shape
 from planner.core.feasibility.limits import NO_LIMIT, Limit, LimitCode, limit_by_nodes, limit_by_promised
 from spillway.feasibility.fit import Fit, depends_on_domain, max_replicas_on_group_node, replicas_on_group_node
 from spillway.feasibility.node_match import Bools
@@ -72,32 +72,32 @@ class NodeReservations:
         fits = [other for _, _, other in reserved]
         self.shapes = [other for other, _, _ in reserved]
         self.counts = np.array([count for _, count, _ in reserved], np.int64)
-        self.limits = [_limits(other) for other in fits]
+        self.limits = [_limits_of_fit(other) for other in fits]
         self.largest = np.array([other.largest for other in fits], np.int64)
         self.names = sorted({name for other in self.shapes for name, _ in other.requests})
-        self.requests = np.array([_vector(other, self.names) for other in self.shapes], np.int64)
+        self.requests = np.array([_request_vector(other, self.names) for other in self.shapes], np.int64)
         self.indices: dict[Shape, list[int]] = {}
         for index, other in enumerate(self.shapes):
             self.indices.setdefault(other, []).append(index)
         self.others = ByLabel(self.shapes)
         self.words = np.stack([_node_bits(other) for other in fits]) if fits else np.zeros((0, 0), np.uint64)
-        self.slack = self._slack(fits) if fits else self.counts
+        self.slack = self._compute_slack(fits) if fits else self.counts
         self._fits = fits if per_node_of is None else []
         self._per_node_of = per_node_of
 
-    def per_node(self, index: int) -> Int64s:
+    def replicas_per_node(self, index: int) -> Int64s:
         return self._fits[index].per_node if self._per_node_of is None else self._per_node_of(self.shapes[index])
 
-    def shapes_meeting(self, words: npt.NDArray[np.uint64]) -> Bools:
+    def shapes_sharing_nodes(self, words: npt.NDArray[np.uint64]) -> Bools:
         """Returns [k]: which of them may come to a node in these words."""
         meets: Bools = np.logical_or.reduce(self.words & words, axis=1)
         return meets
 
-    def _slack(self, fits: Sequence[Fit]) -> Int64s:
-        meets = np.stack([self.shapes_meeting(one) for one in self.words])
+    def _compute_slack(self, fits: Sequence[Fit]) -> Int64s:
+        meets = np.stack([self.shapes_sharing_nodes(one) for one in self.words])
         costs = np.where(meets, np.minimum(_mutual_losses(self.requests), self.largest[:, None]), 0)
-        for (victim, cause), effect in effects_of(self.shapes).items():
-            costs[victim, cause] = _cost(
+        for (victim, cause), effect in effects_between_shapes(self.shapes).items():
+            costs[victim, cause] = _replicas_cost(
                 effect, int(costs[victim, cause]), self.limits[victim], bool(meets[victim, cause])
             )
         np.fill_diagonal(costs, 0)
@@ -110,23 +110,23 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | NodeReservations) -> 
     """Returns the room on the existing nodes. The reserved entries include the entries of the shape itself."""
     there = reserved if isinstance(reserved, NodeReservations) else NodeReservations(reserved)
     if not there.shapes:
-        return Room(fit.total, fit.possible, limit_by_nodes(fit.limit()), fit.when_empty)
-    own, counts, size = _vector(shape, there.names), there.counts, len(there.shapes)
-    meets = there.shapes_meeting(_node_bits(fit))
+        return Room(fit.total, fit.possible, limit_by_nodes(fit.node_limit()), fit.when_empty)
+    own, counts, size = _request_vector(shape, there.names), there.counts, len(there.shapes)
+    meets = there.shapes_sharing_nodes(_node_bits(fit))
     same = np.zeros(size, np.bool_)
     same[[index for index in there.indices.get(shape, ()) if _is_own_shape(shape, fit, there, index)]] = True
     costs = np.where(meets, np.minimum(_losses_of_shape(there.requests, own), fit.largest), 0)
     costs_others = np.where(meets, np.minimum(_losses_by_shape(own, there.requests), there.largest), 0)
-    for (victim, cause), effect in effects_with(shape, there.others).items():
+    for (victim, cause), effect in effects_with_shape(shape, there.others).items():
         if victim == size:
-            costs[cause] = _cost(effect, int(costs[cause]), _limits(fit), bool(meets[cause]))
+            costs[cause] = _replicas_cost(effect, int(costs[cause]), _limits_of_fit(fit), bool(meets[cause]))
         else:
             loss = int(costs_others[victim])
-            costs_others[victim] = _cost(effect, loss, there.limits[victim], bool(meets[victim]))
+            costs_others[victim] = _replicas_cost(effect, loss, there.limits[victim], bool(meets[victim]))
     of_own = int(counts[same].sum())
     possible = max(0, fit.possible - of_own)
     certain = min(possible, max(0, fit.certain_replicas_after_loss(int((counts * costs)[~same].sum())) - of_own))
-    limit = limit_by_nodes(fit.limit(), 0 if certain == possible else int(counts.sum()))
+    limit = limit_by_nodes(fit.node_limit(), 0 if certain == possible else int(counts.sum()))
     bounds = np.flatnonzero((there.slack >= 0) & (costs_others > 0) & ~same).tolist()
     allowed = ((int(there.slack[index] // costs_others[index]), -int(counts[index])) for index in bounds)
     least, count = min(allowed, default=(certain, 0))
@@ -138,10 +138,10 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | NodeReservations) -> 
 def _is_own_shape(shape: Shape, fit: Fit, there: NodeReservations, index: int) -> bool:
     """Returns whether an equal shape counts as the shape's own replicas: running pods may bar one of them by labels."""
     labels = there.shapes[index].traits.labels == shape.traits.labels
-    return labels or np.array_equal(there.per_node(index), fit.per_node)
+    return labels or np.array_equal(there.replicas_per_node(index), fit.per_node)
 
 
-def _limits(fit: Fit) -> FitLimits:
+def _limits_of_fit(fit: Fit) -> FitLimits:
     return FitLimits(fit.possible, fit.largest, fit.extra_places_per_pod)
 
 
@@ -151,7 +151,7 @@ def _node_bits(fit: Fit) -> npt.NDArray[np.uint64]:
     return np.pad(bits, (0, -len(bits) % 8)).view(np.uint64)
 
 
-def _cost(effect: Effect, loss: int, limits: FitLimits, meets: bool) -> int:
+def _replicas_cost(effect: Effect, loss: int, limits: FitLimits, meets: bool) -> int:
     """Returns the most replicas that one replica costs a shape. A node can be barred only where both may be."""
     if effect.bars == ALL:
         return limits.possible
@@ -159,7 +159,7 @@ def _cost(effect: Effect, loss: int, limits: FitLimits, meets: bool) -> int:
     return max(loss, barred) + min(effect.marks, limits.marks)
 
 
-def _vector(shape: Shape, names: Sequence[str]) -> Int64s:
+def _request_vector(shape: Shape, names: Sequence[str]) -> Int64s:
     amounts = dict(shape.requests)
     return np.array([amounts.get(name, 0) for name in names], np.int64)
 
@@ -201,7 +201,7 @@ def fit_with_node_groups(fit: Fit, shape: Shape, groups: Sequence[tuple[NodeGrou
     )
 
 
-def nested(inner: Room, outer: Room) -> Room:
+def room_within(inner: Room, outer: Room) -> Room:
     """Returns the inner room, with the outer one's certain number if that is smaller.
 
     The outer room counts more nodes and more promises. Both conditions must hold.
@@ -233,9 +233,9 @@ def room_in_groups(
     fitting = [group.name for group, per_node, _ in takes if per_node]
     if depends_on_domain(shape):
         large = [group.name for group, _, _ in takes if max_replicas_on_group_node(shape, group)]
-        return Room(certain, certain, _by_groups(LimitCode.NODE_GROUPS_BY_DOMAIN, large), bool(large))
-    return Room(certain, certain, _by_groups(LimitCode.NODE_GROUPS_FULL, fitting), bool(fitting))
+        return Room(certain, certain, _limit_by_groups(LimitCode.NODE_GROUPS_BY_DOMAIN, large), bool(large))
+    return Room(certain, certain, _limit_by_groups(LimitCode.NODE_GROUPS_FULL, fitting), bool(fitting))
 
 
-def _by_groups(code: LimitCode, names: Sequence[str]) -> Limit:
+def _limit_by_groups(code: LimitCode, names: Sequence[str]) -> Limit:
     return Limit(code, names=tuple(names)) if names else Limit(LimitCode.NODE_GROUPS_TAKE_NONE)

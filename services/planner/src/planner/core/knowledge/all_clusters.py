@@ -25,7 +25,7 @@ class ChangeCounts:
         if self.nodes is not None and self.heard is not None:
             self.nodes, self.heard = self.nodes + nodes, self.heard + 1
 
-    def stop(self) -> None:
+    def stop_counting(self) -> None:
         """Stops counting: from now on all clusters are looked at each time."""
         self.nodes = self.heard = None
 
@@ -44,7 +44,7 @@ class JoinedClusters:
         self._refresh_clusters(views, seen)
         return self._found
 
-    def not_active(self, views: Mapping[str, ClusterView], seen: int | None = None) -> frozenset[str]:
+    def inactive_clusters(self, views: Mapping[str, ClusterView], seen: int | None = None) -> frozenset[str]:
         """Returns the clusters that get no new replicas because of their phase."""
         self._refresh_clusters(views, seen)
         return self._not_active

@@ -29,7 +29,7 @@ class Allowance(Protocol):
     """Answers how many replicas may move now. It is called often, so it must be cheap. Only `spend` uses the budget."""
 
     @property
-    def revision(self) -> int:
+    def allowance_revision(self) -> int:
         """Returns a number that changes when a brake or a confirmation may have changed. The budget does not count."""
 
     def allow_replicas(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
@@ -49,7 +49,7 @@ class UnlimitedAllowance:
     """An allowance without any brake."""
 
     @property
-    def revision(self) -> int:
+    def allowance_revision(self) -> int:
         return 0
 
     def allow_replicas(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:

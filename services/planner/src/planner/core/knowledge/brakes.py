@@ -126,7 +126,7 @@ class Brakes:
 
     def apply_event(self, event: BrakeEvent, offset: int = -1) -> None:
         """Takes one event in. offset: −1 for our own new event. A record at or before a known offset is dropped."""
-        if self._is_old(offset):
+        if self._is_known_offset(offset):
             return
         self._revision += 1
         match event:
@@ -143,14 +143,14 @@ class Brakes:
 
     def forget_scope(self, scope: str, offset: int = -1) -> None:
         """Forgets a scope after its tombstone."""
-        if self._is_old(offset):
+        if self._is_known_offset(offset):
             return
         self._revision += 1
         for entries in (self.brakes, self.asked, self.given, self._totals, self._over_since):
             entries.pop(scope, None)
         self._moved_of_cause.pop(scope, None)
 
-    def _is_old(self, offset: int) -> bool:
+    def _is_known_offset(self, offset: int) -> bool:
         """Returns whether the record is known. The topic has one partition, so offsets order all its records."""
         if 0 <= offset <= self._offset:
             return True
@@ -158,7 +158,7 @@ class Brakes:
         return False
 
     @property
-    def revision(self) -> int:
+    def allowance_revision(self) -> int:
         """Returns a number that changes when a brake or a confirmation may have changed; the budget does not count."""
         return self._revision
 
@@ -280,11 +280,11 @@ class Brakes:
         return (*self._confirmations_to_ask(wanted, wall_ms), *self._confirmations_to_forget(now))
 
     @property
-    def over_budget(self) -> int:
+    def replicas_over_budget(self) -> int:
         """Returns how many replicas allow() was asked for in the last step and refused for want of budget."""
         return sum(self._over_budget.values())
 
-    def moved_last_minute(self, now: float) -> int:
+    def replicas_moved_last_minute(self, now: float) -> int:
         """Returns the replicas that the budget let move in the last 60 s of this turn. now: as in step()."""
         return sum(count for at, count in self._spent if now - at < MINUTE)
 
@@ -292,12 +292,12 @@ class Brakes:
         """Returns the replicas that causes would still move away from a cluster, or from all clusters without one."""
         return sum(replicas for scope, replicas in self.wanted.items() if cluster in ("", scope.partition("/")[2]))
 
-    def held_by_kind(self) -> dict[str, int]:
+    def held_replicas_by_kind(self) -> dict[str, int]:
         """Returns how many replicas a brake (of the fleet or a cluster), a confirmation or the budget holds back.
 
         Replicas that only the brake of their workload holds are not counted.
         """
-        held = {"brake": 0, "confirmation": 0, "budget": self.over_budget}
+        held = {"brake": 0, "confirmation": 0, "budget": self.replicas_over_budget}
         for scope, replicas in self.wanted.items():
             cause, _, cluster = scope.partition("/")
             if self._widest_brake_scope(cluster, None):

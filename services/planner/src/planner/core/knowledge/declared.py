@@ -31,20 +31,20 @@ ANSWER_BYTES: Final = 96
 """Bytes of a kept answer in addition to its key and text: the request's digest, the time, the encoding."""
 
 
-def size_of(event: WorkloadDeclared, along: Iterable[bytes] = ()) -> int:
+def declaration_bytes(event: WorkloadDeclared, along: Iterable[bytes] = ()) -> int:
     """Returns the bytes of a declaration with all that it keeps, and of the objects that go along."""
     return (
         WORKLOAD_BYTES
         + len(event.manifest)
         + len(msgspec.msgpack.encode(event.policy))
         + sum(len(earlier.manifest) for earlier in event.earlier_templates)
-        + sum(map(shape_size, event.rolling_from))
-        + sum(answer_size(entry) for entry in event.answered)
+        + sum(map(shape_bytes, event.rolling_from))
+        + sum(answer_bytes(entry) for entry in event.answered)
         + sum(map(len, along))
     )
 
 
-def shape_size(shape: Shape) -> int:
+def shape_bytes(shape: Shape) -> int:
     """Estimates the bytes of a shape in memory: its JSON, and VALUE_BYTES for each value that is not empty."""
     text = msgspec.json.encode(shape)
     marks = text.count(b",") + text.count(b"[") + text.count(b"{")
@@ -52,7 +52,7 @@ def shape_size(shape: Shape) -> int:
     return len(text) + VALUE_BYTES * max(marks - empty, 0)
 
 
-def answer_size(entry: Answered) -> int:
+def answer_bytes(entry: Answered) -> int:
     return len(entry.key) + len(entry.answer) + ANSWER_BYTES
 
 
@@ -79,7 +79,7 @@ class NamespaceDeclarations:
         """Returns what a namespace holds."""
         return NamespaceUsage(self._workloads[namespace], self._bytes[namespace])
 
-    def size(self, key: WorkloadKey) -> int:
+    def workload_bytes(self, key: WorkloadKey) -> int:
         """Returns the bytes of one workload with the objects that go along; 0 for an unknown workload."""
         return self._sizes.get(key, 0) + self._along["/".join(key)]
 
@@ -92,7 +92,7 @@ class NamespaceDeclarations:
         key = (event.namespace, event.name)
         if key not in self._sizes:
             self._workloads[event.namespace] += 1
-        size = size_of(event)
+        size = declaration_bytes(event)
         self._bytes[event.namespace] += size - self._sizes.get(key, 0)
         self._sizes[key] = size
         for before in self.dependencies_with_content(key):

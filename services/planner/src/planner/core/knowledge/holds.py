@@ -32,7 +32,7 @@ class Holds(MutableMapping[HoldKey, PlacementHold]):
         self._due: list[tuple[float, int, HoldKey, PlacementHold]] = []
         self._count = 0
 
-    def running(self) -> ItemsView[HoldKey, PlacementHold]:
+    def running_holds(self) -> ItemsView[HoldKey, PlacementHold]:
         """Returns the holds whose pause was not over at the last look()."""
         return self._running.items()
 

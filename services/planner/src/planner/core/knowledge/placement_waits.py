@@ -43,7 +43,7 @@ def encode_waits(room: Sequence[PlacementWait], held: str, rollout: RolloutWait)
     """Returns the codes of a placement's waits for its record. held: text of the brakes and confirmations."""
     if not (room or held or rollout.text):
         return None
-    digest = _digest(*(wait.what for wait in room), held, rollout.text)
+    digest = _digest_of_texts(*(wait.what for wait in room), held, rollout.text)
     return PlacementWaits(bool(room), rollout.text, rollout.cluster, rollout.frozen, digest)
 
 
@@ -62,7 +62,7 @@ def waits_digest(placement: PlacementDecided) -> str:
     """
     if placement.waits is not None:
         return placement.waits.digest
-    return _digest(_without_figures(placement.waiting_for)) if placement.waiting_for else ""
+    return _digest_of_texts(_text_without_parentheses(placement.waiting_for)) if placement.waiting_for else ""
 
 
 def has_no_waits(placement: PlacementDecided) -> bool:
@@ -81,7 +81,7 @@ def text_without_rollout(placement: PlacementDecided) -> str:
     return placement.waiting_for.partition(_ROLLOUT)[0].removesuffix("; ")
 
 
-def _digest(*whats: str) -> str:
+def _digest_of_texts(*whats: str) -> str:
     return blake2b("; ".join(filter(None, whats)).encode(), digest_size=8).hexdigest()
 
 
@@ -107,7 +107,7 @@ def _read_older_waits(waiting_for: str) -> PlacementWaits:
     )
 
 
-def _without_figures(text: str) -> str:
+def _text_without_parentheses(text: str) -> str:
     """Returns a text without parts in parentheses, which may be nested."""
     depth, kept = 0, []
     for character in text:

@@ -33,7 +33,7 @@ class ReservingState(Protocol):
 
 def reservations_by_cluster(state: ReservingState, workload: Workload, parts: Iterable[Part]) -> dict[str, Reservation]:
     """Returns what these parts reserve, by cluster."""
-    key, statuses, rolling_from = workload.key, workload.statuses, workload.declared.rolling_from
+    key, statuses, rolling_from = workload.workload_key, workload.statuses, workload.declared.rolling_from
     found: dict[str, Reservation] = {}
     for listed in parts:
         part, cluster = part_after_refusal(state, workload, listed) if statuses else listed, listed.cluster
@@ -74,7 +74,7 @@ def part_after_refusal(state: ReservingState, workload: Workload, part: Part) ->
     if said is None or part.adopting or not state.owners.is_of_newest_turn(said):
         return part
     view = state.clusters.get(part.cluster)
-    facts = view.facts.get(workload.key) if view is not None else None
+    facts = view.facts.get(workload.workload_key) if view is not None else None
     if is_refusal_shown(said, facts, workload.template_of(part)):
         return replace(part, ceiling=max(part.replicas, said.spec_replicas))
     return part

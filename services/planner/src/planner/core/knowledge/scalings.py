@@ -85,7 +85,7 @@ class Scalings:
         policy = self.policies.get((one.namespace, one.name))
         return "" if policy is None or one.kind == JOB else f"{policy.kind}/{policy.policy}"
 
-    def decided_by(self, key: WorkloadKey) -> str:
+    def deciding_policy(self, key: WorkloadKey) -> str:
         """Returns kind/name of the policy of the newest decision."""
         decided = self.decided.get(key)
         return "" if decided is None else f"{decided.policy_kind}/{decided.policy}"
@@ -108,7 +108,7 @@ class Scalings:
         """Returns the decision that a workload does not follow yet."""
         return self.newer_decision(workload.declared, workload.declared.scale_generation)
 
-    def next_due(self, most: int) -> Iterable[WorkloadKey]:
+    def next_due_workloads(self, most: int) -> Iterable[WorkloadKey]:
         """Returns at most `most` of the due workloads, the longest due first."""
         return list(islice(self.due, most))
 

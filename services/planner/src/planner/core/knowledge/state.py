@@ -191,7 +191,7 @@ class PlannerState:
         workload = self.workloads.get(key)
         return workload.statuses if workload is not None else self._early_statuses.get(key, {})
 
-    def statuses(self) -> Iterator[WorkloadObserved]:
+    def all_statuses(self) -> Iterator[WorkloadObserved]:
         """Yields all statuses that clusters reported, also those of workloads that are not declared."""
         known = (workload.statuses for workload in self.workloads.values())
         return (said for by_cluster in (*known, *self._early_statuses.values()) for said in by_cluster.values())
@@ -216,7 +216,7 @@ class PlannerState:
 
     # ── What decisions ask ──────────────────────────────────────────────────────────────────────────────────────
 
-    def reservation(self, key: WorkloadKey, cluster: str) -> Reservation:
+    def reservation_of(self, key: WorkloadKey, cluster: str) -> Reservation:
         return self._promises.reservation_of(key, cluster)
 
     def reservations_in_cluster(self, cluster: str) -> Mapping[WorkloadKey, Reservation]:
@@ -238,11 +238,13 @@ class PlannerState:
     def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
         """Returns the workloads and clusters with unbound replicas, by the newest records."""
         places = ((self.workloads[key], cluster) for key, cluster in self._promises.reserved_places())
-        return {(one.key, cluster) for one, cluster in places if self.unbound_replicas(one, one.parts[cluster])}
+        return {
+            (one.workload_key, cluster) for one, cluster in places if self.unbound_replicas(one, one.parts[cluster])
+        }
 
     def unbound_replicas(self, workload: Workload, part: Part) -> int:
         """Returns the unbound replicas of a part. Other reserved places (for a surge or a ceiling) do not count."""
-        reservation = self.reservation(workload.key, part.cluster)
+        reservation = self.reservation_of(workload.workload_key, part.cluster)
         return min(reservation.free + reservation.new, max(0, part.replicas - reservation.counted))
 
     def shape_in(self, cluster: str, shape: Shape) -> Shape:
@@ -250,9 +252,9 @@ class PlannerState:
         admitted = self.admitted.shape_in(cluster, shape)
         if not admitted.volume_claims:
             return admitted
-        return with_volume_limits(admitted, self.claims_in(cluster, admitted.namespace))
+        return with_volume_limits(admitted, self.volume_claims_in(cluster, admitted.namespace))
 
-    def claims_in(self, cluster: str, namespace: str) -> NamespaceClaims:
+    def volume_claims_in(self, cluster: str, namespace: str) -> NamespaceClaims:
         """Returns the volume claims of a namespace in the cluster, as far as they are known."""
         view = self.clusters.get(cluster)
         return NO_CLAIMS if view is None else view.volume_claims_in(namespace)
@@ -286,7 +288,7 @@ class PlannerState:
             rooms.replace_rooms(self._promises.rooms_of_fleet(self.clusters, one, seen.nodes), names)
             closed.update(names & self.holds.clusters_of(one))
         closed |= self._ages.clusters_not_fresh(self.clusters, now, self.rules.capacity_age_max, seen.heard)
-        closed |= self._joined.not_active(self.clusters, seen.nodes)
+        closed |= self._joined.inactive_clusters(self.clusters, seen.nodes)
         closed.update(self._twins, self.admitted.clusters_refusing(shape), clusters_with_orphan(self, key))
         for name, node_groups in [place for place in rooms if place[0] in closed] if closed else ():
             rooms.replace_room((name, node_groups), self.room_in_cluster(name, shape, node_groups, now, key))
@@ -311,9 +313,10 @@ class PlannerState:
     def _widest_room(self, cluster: str, shape: Shape, node_groups: bool, now: float) -> Room:
         """Returns the widest room of all workloads that wait with this shape: their pod labels may differ."""
         view, shapes = self.clusters[cluster], [shape]
-        if self.admitted.has_changes_in(cluster) or self._promises.traits_matter(view, shape):
+        if self.admitted.has_changes_in(cluster) or self._promises.do_traits_matter(view, shape):
             waiting = (
-                self.shape_in(cluster, self.workloads[key].shape) for key in self.waiting.workloads_with_shape(shape)
+                self.shape_in(cluster, self.workloads[key].replica_shape)
+                for key in self.waiting.workloads_with_shape(shape)
             )
             shapes = list({(one, one.traits, one.template): one for one in waiting}.values()) or shapes
         if not node_groups:
@@ -335,7 +338,7 @@ class PlannerState:
 
     def room_revision(self, cluster: str) -> tuple[int, int]:
         """Returns a value that changes whenever a room may have changed, except by time, phases and holds."""
-        return self.clusters[cluster].revision, self._promises.revision(cluster)
+        return self.clusters[cluster].revision, self._promises.revision_of_cluster(cluster)
 
     def room_for_new_shape(self, workload: Workload, part: Part, shape: Shape) -> int | None:
         """Returns how many replicas of a new shape a cluster certainly takes without the part's pods (of one size).
@@ -343,14 +346,14 @@ class PlannerState:
         cluster, borne = part.cluster, workload.template_of(part)
         shape, own = self.shape_in(cluster, shape), self.shape_in(cluster, borne.shape)
         view = self.clusters.get(cluster)
-        facts = view.facts.get(workload.key) if view is not None else None
+        facts = view.facts.get(workload.workload_key) if view is not None else None
         if view is None or shape.host_ports:
             return None
         counted = sum(count for _, count in facts.counted) if facts is not None else 0
         nodes = view.nodes.without_workload_pods(workload.declared.namespace, borne.labels, own.requests, counted)
         if nodes is None or (own != borne.shape and (nodes.requested < 0).any()):  # Old pods had another shape.
             return None
-        return self._promises.room_on_future_nodes(view, shape, nodes, workload.key).certain
+        return self._promises.room_on_future_nodes(view, shape, nodes, workload.workload_key).certain
 
     # ── Applying ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -370,7 +373,7 @@ class PlannerState:
                 read_template(event.manifest, event.namespace),
                 read_earlier_templates(event),
             )
-        self.admitted.note_declared(known.shape.template)
+        self.admitted.note_declared(known.replica_shape.template)
         known.declared, known.gone_at = event, None
         self.declared.note_declaration(event)
         early = self._orphan_placements.pop(key, None)
@@ -499,7 +502,7 @@ class PlannerState:
         """Reserves again, in the new shape, the replicas promised for this template there; retries waiting ones."""
         self.waiting.retry_template(digest)
         for key in self.workload_keys_in(cluster):
-            if any(shape.template == digest for shape in self.workloads[key].shapes()):
+            if any(shape.template == digest for shape in self.workloads[key].shapes_of_templates()):
                 self._refresh_part(self.workloads[key], cluster)
         self.note_room_change(cluster)
 
@@ -514,7 +517,7 @@ class PlannerState:
     def _refresh_part(self, workload: Workload, cluster: str) -> None:
         part = workload.parts.get(cluster)
         if part is not None:
-            self._set_reservations(workload.key, reservations_by_cluster(self, workload, (part,)))
+            self._set_reservations(workload.workload_key, reservations_by_cluster(self, workload, (part,)))
 
     def _unlist_from_clusters(self, key: WorkloadKey, clusters: Iterable[str]) -> None:
         self._set_reservations(key, dict.fromkeys(clusters, NOTHING_RESERVED))
@@ -526,13 +529,13 @@ class PlannerState:
 
     def _index_workload(self, workload: Workload) -> None:
         """Keeps the short lists that rounds walk: workloads that wait, moved, roll out, or have parts to settle."""
-        self.scalings.index_workload(workload.key, workload)
+        self.scalings.index_workload(workload.workload_key, workload)
         ending, placement = workload.declared.deleting or workload.declared.disowning, workload.placement
         waits_for = recorded_waits(placement).room
         if (workload.unplaced > 0 or waits_for) and not ending:
-            self.waiting.put_workload(workload.key, workload.shape, workload.declared.policy.priority)
+            self.waiting.put_workload(workload.workload_key, workload.replica_shape, workload.declared.policy.priority)
         else:
-            self.waiting.drop_workload(workload.key)
+            self.waiting.drop_workload(workload.workload_key)
             workload.waiting_since, workload.lent_since, workload.settled = None, None, False
         statuses, moved, rolling, settling = workload.statuses, False, False, False
         for part in workload.parts.values():
@@ -541,13 +544,13 @@ class PlannerState:
             settling = settling or part.removing or part.disowning or part.adopting
             settling = settling or (bool(statuses) and is_blocked_by_orphan(workload, part))
         for keys in (self.moved, self.to_look_at):
-            put_or_drop_key(keys, workload.key, moved)
+            put_or_drop_key(keys, workload.workload_key, moved)
         if ending:
-            self.misplaced.pop(workload.key, None)
+            self.misplaced.pop(workload.workload_key, None)
         elif waits_for and not workload.unplaced:
-            self.misplaced[workload.key] = None
+            self.misplaced[workload.workload_key] = None
         if rolling and not ending:
-            self.rollouts.put_workload(workload.key)
+            self.rollouts.put_workload(workload.workload_key)
         else:
-            self.rollouts.drop_workload(workload.key)
-        put_or_drop_key(self.leaving, workload.key, settling or (ending and not workload.parts))
+            self.rollouts.drop_workload(workload.workload_key)
+        put_or_drop_key(self.leaving, workload.workload_key, settling or (ending and not workload.parts))

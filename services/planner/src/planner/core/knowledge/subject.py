@@ -36,11 +36,11 @@ class PlacementSubject:
     known: Workload | None
 
     @property
-    def shape(self) -> Shape:
+    def replica_shape(self) -> Shape:
         return self.template.shape
 
     @property
-    def key(self) -> WorkloadKey:
+    def workload_key(self) -> WorkloadKey:
         return (self.declared.namespace, self.declared.name)
 
     def template_of(self, part: Part) -> RolloutTemplate:
@@ -48,6 +48,6 @@ class PlacementSubject:
         return self.template if self.known is None else self.known.template_of(part)
 
 
-def subject_of(workload: Workload) -> PlacementSubject:
+def subject_of_workload(workload: Workload) -> PlacementSubject:
     """Returns the subject for a workload as it is declared."""
     return PlacementSubject(workload.declared, workload.template, workload)

@@ -18,7 +18,7 @@ def refuse_in_transfer(known: Workload | None) -> None:
     """Raises RequestError (FAILED_PRECONDITION) while a workload is being adopted or disowned."""
     if known is None or not known.parts:
         return
-    name = "/".join(known.key)
+    name = "/".join(known.workload_key)
     if known.declared.disowning:
         left = first_names_text(known.parts)
         raise RequestError(

@@ -97,7 +97,7 @@ class WaitingList:
         """
         self._unanswered[cluster] = loans, until
 
-    def may_wait_for_lent(self, cluster: str, loans: Loans, now: float) -> bool:
+    def may_wait_for_lent_nodes(self, cluster: str, loans: Loans, now: float) -> bool:
         """Returns whether a wait for the cluster's lent nodes can succeed: not after a wait in vain (see in_vain)."""
         loans_then, until = self._unanswered.get(cluster, (None, now))
         if now < until and loans == loans_then:
@@ -182,7 +182,7 @@ class WaitingList:
         (their own policy's limits bind) delays another one by one turn.
         above: only workloads of higher priorities. Workloads whose shape has no room anywhere are no longer due.
         """
-        hopeless = {shape for shape in self._keys_by_shape if not self._has_room(shape)}
+        hopeless = {shape for shape in self._keys_by_shape if not self._has_possible_room(shape)}
         by_priority: dict[int, dict[str, deque[WorkloadKey]]] = {}
         for key in list(self._due):
             if key not in self._anyway and self._shapes[key] in hopeless:
@@ -216,7 +216,7 @@ class WaitingList:
             if rooms is None or (rooms and rooms[0].possible):
                 yield from keys
 
-    def _has_room(self, shape: Shape) -> bool:
+    def _has_possible_room(self, shape: Shape) -> bool:
         return any(room.possible for rooms in self._rooms.values() for room in rooms.get(shape, ()))
 
 

@@ -67,18 +67,18 @@ class Workload:
     _parts: tuple[PlacementDecided | None, Mapping[str, Part]] = field(default=(None, {}), init=False, repr=False)
 
     @property
-    def key(self) -> WorkloadKey:
+    def workload_key(self) -> WorkloadKey:
         return (self.declared.namespace, self.declared.name)
 
     @property
-    def shape(self) -> Shape:
+    def replica_shape(self) -> Shape:
         """Returns what a replica of the newest template asks for."""
         return self.template.shape
 
     @property
-    def unmodelled(self) -> tuple[str, ...]:
+    def unmodelled_names(self) -> tuple[str, ...]:
         """Returns names, for users, of things that a replica asks for and the planner does not compute."""
-        return unmodelled_with_overhead(self.template.unmodelled, self.shape)
+        return unmodelled_with_overhead(self.template.unmodelled, self.replica_shape)
 
     def template_of(self, part: Part) -> RolloutTemplate:
         """Returns the template that a part has."""
@@ -89,16 +89,16 @@ class Workload:
     def possible_shapes_in(self, cluster: str) -> tuple[Shape, Shape]:
         """Returns the two shapes that a new replica in a cluster may have: the newest template's and the part's."""
         part = self.parts.get(cluster)
-        return self.shape, self.shape if part is None or part.removing else self.template_of(part).shape
+        return self.replica_shape, self.replica_shape if part is None or part.removing else self.template_of(part).shape
 
-    def shapes(self) -> tuple[Shape, ...]:
+    def shapes_of_templates(self) -> tuple[Shape, ...]:
         """Returns the shapes of all templates that may have pods."""
-        return self.shape, *(one.shape for one in self.earlier.values()), *self.declared.rolling_from
+        return self.replica_shape, *(one.shape for one in self.earlier.values()), *self.declared.rolling_from
 
     @property
     def has_volume_claims(self) -> bool:
         """Returns whether any template that may have pods names a volume claim."""
-        return any(shape.volume_claims for shape in self.shapes())
+        return any(shape.volume_claims for shape in self.shapes_of_templates())
 
     @property
     def parts(self) -> Mapping[str, Part]:
@@ -191,6 +191,6 @@ def templates_of(declared: WorkloadDeclared) -> tuple[object, ...]:
     return declared.manifest, declared.earlier_templates
 
 
-def is_gone(workload: Workload) -> bool:
+def is_workload_gone(workload: Workload) -> bool:
     """Returns whether a workload is deleted or disowned, and every cluster has confirmed it."""
     return (workload.declared.deleting or workload.declared.disowning) and not workload.parts

@@ -134,7 +134,7 @@ def read_policy(manifest: dict[str, Any]) -> Policy:
         raise invalid_argument_error(f"{KIND}.spec.tiers", len(spec.tiers), f"at most {TIERS_MAX}")
     if len(spec.limits) > LIMITS_MAX:
         raise invalid_argument_error(f"{KIND}.spec.limits", len(spec.limits), f"at most {LIMITS_MAX}")
-    if (entries := sum(one.entry_count for one in _selectors(spec))) > SELECTOR_ENTRIES_MAX:
+    if (entries := sum(one.entry_count for one in _cluster_selectors(spec))) > SELECTOR_ENTRIES_MAX:
         where = f"{KIND}.spec: names, tiers, regions, zones, labels and exclusions of clusters"
         raise invalid_argument_error(where, entries, f"at most {SELECTOR_ENTRIES_MAX} in all")
     if spec.unplaceable not in (UNPLACEABLE_WAIT, UNPLACEABLE_REFUSE):
@@ -169,7 +169,7 @@ def read_policy(manifest: dict[str, Any]) -> Policy:
     )
 
 
-def _selectors(spec: PlacementPolicySpec) -> Iterator[SelectorSpec]:
+def _cluster_selectors(spec: PlacementPolicySpec) -> Iterator[SelectorSpec]:
     for tier in spec.tiers:
         yield tier.clusters
         yield from (entry.clusters for entry in tier.weights)
@@ -231,22 +231,24 @@ def is_cluster_selected(selector: ClusterSelector, cluster: ClusterJoined) -> bo
         and (not selector.regions or cluster.region in selector.regions)
         and (not selector.zones or cluster.zone in selector.zones)
         and cluster.cluster not in selector.excluded
-        and (not selector.supply_classes or supply_class(cluster) in selector.supply_classes)
+        and (not selector.supply_classes or supply_class_of_cluster(cluster) in selector.supply_classes)
         and (not selector.labels or matches_labels(selector.labels, dict(cluster.labels)))
     )
 
 
-def supply_class(cluster: ClusterJoined) -> str:
+def supply_class_of_cluster(cluster: ClusterJoined) -> str:
     """Returns the supply class by the cluster's label, else by its tier."""
     return dict(cluster.labels).get(SUPPLY_CLASS) or (SUPPLY_CLOUD if cluster.tier == TIER_CLOUD else SUPPLY_DEDICATED)
 
 
 def is_in_tier(tier: Tier, cluster: ClusterJoined) -> bool:
     """Returns whether a tier may place in a cluster. If the tier has weights, one of them must select it."""
-    return is_cluster_selected(tier.clusters, cluster) and (not tier.weights or weight_of(tier.weights, cluster) > 0)
+    return is_cluster_selected(tier.clusters, cluster) and (
+        not tier.weights or weight_of_cluster(tier.weights, cluster) > 0
+    )
 
 
-def weight_of(weights: Iterable[ClusterWeight], cluster: ClusterJoined) -> int:
+def weight_of_cluster(weights: Iterable[ClusterWeight], cluster: ClusterJoined) -> int:
     """Returns the largest weight that selects a cluster; 0 when none does."""
     return max((entry.weight for entry in weights if is_cluster_selected(entry.clusters, cluster)), default=0)
 
@@ -301,4 +303,4 @@ def weights_in_tier(tier: Tier, names: Collection[str], clusters: Iterable[Clust
 
 @lru_cache(maxsize=TIERS_KEPT_MAX)
 def _weights_by_cluster(weights: tuple[ClusterWeight, ...], clusters: FleetClusters) -> Mapping[str, int]:
-    return MappingProxyType({cluster.cluster: weight_of(weights, cluster) for cluster in clusters})
+    return MappingProxyType({cluster.cluster: weight_of_cluster(weights, cluster) for cluster in clusters})

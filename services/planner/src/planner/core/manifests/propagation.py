@@ -186,16 +186,18 @@ class _Reader:
             text = f"one that means {workload.get('kind')} {metadata.get('name')}, which it is applied with"
             raise invalid_argument_error(where, selectors, text)
         for field in others:
-            self._warn(field, "it does not mean the workload, and a policy is of the one that it is applied with")
+            self._warn_of_no_effect(
+                field, "it does not mean the workload, and a policy is of the one that it is applied with"
+            )
 
     def read_spec(self, spec: Mapping[str, Any], placement: Mapping[str, Any]) -> dict[str, Any]:
         for field in spec:
             if field in SPEC_WITHOUT_EFFECT:
-                self._warn(f"spec.{field}", SPEC_WITHOUT_EFFECT[field])
+                self._warn_of_no_effect(f"spec.{field}", SPEC_WITHOUT_EFFECT[field])
             elif field == "failover":
                 self._warn_about_failover(_as_object(spec[field], f"{KIND}.spec.failover"))
             elif field not in ("resourceSelectors", "placement"):
-                self._warn(f"spec.{field}", "not known here")
+                self._warn_of_no_effect(f"spec.{field}", "not known here")
         self._check_suspension(spec.get("suspension", {}))
         _as_object_with_fields(placement, PLACEMENT, f"{KIND}.spec.placement")
         tiers, alternatives = self._read_tiers(placement)
@@ -209,7 +211,7 @@ class _Reader:
         after = self._read_loss_toleration(placement.get("clusterTolerations", []))
         return ours | ({"onClusterLoss": {"after": after}} if after else {})
 
-    def _warn(self, field: str, why: str) -> None:
+    def _warn_of_no_effect(self, field: str, why: str) -> None:
         self.warnings.append(f"{KIND}.{field} has no effect: {why}")
 
     def _check_suspension(self, suspension: object) -> None:
@@ -221,7 +223,7 @@ class _Reader:
 
     def _warn_about_failover(self, failover: Mapping[str, Any]) -> None:
         for field in failover:
-            self._warn(
+            self._warn_of_no_effect(
                 f"spec.failover.{field}",
                 "a cluster's loss is spec.placement.clusterTolerations; replicas that do not run are placed elsewhere",
             )
@@ -307,7 +309,7 @@ class _Reader:
         for field in weights if not weighted else WEIGHTS[:1] if weights.get("dynamicWeight") else ():
             if weights.get(field):
                 why = "dynamicWeight goes before it" if weighted else "only Divided by Weighted looks at it"
-                self._warn(f"spec.placement.replicaScheduling.weightPreference.{field}", why)
+                self._warn_of_no_effect(f"spec.placement.replicaScheduling.weightPreference.{field}", why)
         if kind not in ("Duplicated", "Divided"):
             raise invalid_argument_error(f"{where}.replicaSchedulingType", kind, "Duplicated or Divided")
         if preference not in ("Weighted", "Aggregated"):
@@ -323,7 +325,9 @@ class _Reader:
             return self._named_strategy("KarmadaDynamicWeight", placement, alternatives)
         strategy: dict[str, Any] = {"name": "KarmadaStaticWeight"}
         if placement.get("spreadConstraints"):
-            self._warn("spec.placement.spreadConstraints", "static weights do not look at them, there as here")
+            self._warn_of_no_effect(
+                "spec.placement.spreadConstraints", "static weights do not look at them, there as here"
+            )
         rules = list(
             self._read_weights(weights.get("staticWeightList", []), f"{where}.weightPreference.staticWeightList")
         )
@@ -367,7 +371,9 @@ class _Reader:
                 raise invalid_argument_error(f"{where}[{index}].tolerationSeconds", borne, "a whole number of seconds")
             if not _tolerates_loss(toleration):
                 field = f"spec.placement.clusterTolerations[{index}]"
-                self._warn(field, f"clusters have no taints but their loss: {', '.join(LOST_TAINTS)}, NoExecute")
+                self._warn_of_no_effect(
+                    field, f"clusters have no taints but their loss: {', '.join(LOST_TAINTS)}, NoExecute"
+                )
             elif borne is not None:
                 seconds.append(borne)
             else:
@@ -379,7 +385,9 @@ class _Reader:
     def _bounded_duration(self, seconds: int) -> str:
         bounded = min(max(seconds, policies.LOSS_SECONDS_MIN), policies.LOSS_SECONDS_MAX)
         if bounded != seconds:
-            self._warn("spec.placement.clusterTolerations.tolerationSeconds", f"{seconds} s is taken as {bounded} s")
+            self._warn_of_no_effect(
+                "spec.placement.clusterTolerations.tolerationSeconds", f"{seconds} s is taken as {bounded} s"
+            )
         if bounded % 60 or bounded < 60:
             return f"{bounded}s"
         return f"{bounded // 60}m"

@@ -240,7 +240,7 @@ def _build_declaration(workload: dict[str, Any], dependencies: Iterable[dict[str
         template=canonical_json(template_content(workload)),
         replicas=replicas,
         surge=pods.surge,
-        shape=replace(pods.shape, unmodelled=(*pods.unmodelled, *_unmodelled(spec))),
+        shape=replace(pods.shape, unmodelled=(*pods.unmodelled, *_unmodelled_texts(spec))),
         policy=policy,
         dependencies=tuple(_read_dependency(entry, namespace) for entry in dependencies),
     )
@@ -266,7 +266,7 @@ def _read_replicas(workload: Mapping[str, Any]) -> int | None:
     return replicas if completions is None else min(replicas, completions)
 
 
-def _unmodelled(spec: Mapping[str, Any]) -> Iterable[str]:
+def _unmodelled_texts(spec: Mapping[str, Any]) -> Iterable[str]:
     if spec.get("paused"):
         yield "paused: no pods are made until it is resumed"
     if spec.get("suspend"):

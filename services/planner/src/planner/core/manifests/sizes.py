@@ -120,7 +120,7 @@ def _check_containers(pod: Mapping[str, Any], where: str) -> None:
             for field, most in OF_CONTAINER.items():
                 _check_count(_object_or_empty(container), field, most, f"{where}.{kind}[{index}]")
     for fields, most in OF_ALL_CONTAINERS.items():
-        count = sum(len(_list_or_empty(container, field)) for container in _containers(pod) for field in fields)
+        count = sum(len(_list_or_empty(container, field)) for container in _containers_of_pod(pod) for field in fields)
         if count > most:
             named = f"{where}.containers.{' and '.join(fields)}"
             raise invalid_argument_error(named, f"{count} entries in all containers", f"at most {most}")
@@ -128,12 +128,12 @@ def _check_containers(pod: Mapping[str, Any], where: str) -> None:
         ("command and args", _command_word_count, WORDS_MAX),
         ("httpHeaders", _header_count, HEADERS_MAX),
     ):
-        count = sum(map(of_one, _containers(pod)))
+        count = sum(map(of_one, _containers_of_pod(pod)))
         if count > most:
             raise invalid_argument_error(
                 f"{where}.containers.{what}", f"{count} entries in all containers", f"at most {most}"
             )
-    for container in _containers(pod):
+    for container in _containers_of_pod(pod):
         for port in _object_entries(container, "ports"):
             for field in ("hostIP", "protocol"):
                 if isinstance(port.get(field), str):
@@ -141,17 +141,18 @@ def _check_containers(pod: Mapping[str, Any], where: str) -> None:
 
 
 def _command_word_count(container: Mapping[str, Any]) -> int:
-    execs = (_object_or_empty(handler.get("exec")) for handler in _handlers(container))
+    execs = (_object_or_empty(handler.get("exec")) for handler in _probe_and_hook_handlers(container))
     return sum(len(_list_or_empty(holder, field)) for holder in (container, *execs) for field in ("command", "args"))
 
 
 def _header_count(container: Mapping[str, Any]) -> int:
     return sum(
-        len(_list_or_empty(_object_or_empty(handler.get("httpGet")), "httpHeaders")) for handler in _handlers(container)
+        len(_list_or_empty(_object_or_empty(handler.get("httpGet")), "httpHeaders"))
+        for handler in _probe_and_hook_handlers(container)
     )
 
 
-def _handlers(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _probe_and_hook_handlers(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """Yields the handlers of a container's probes and hooks."""
     hooks = _object_or_empty(container.get("lifecycle"))
     yield from (_object_or_empty(container.get(probe)) for probe in ("livenessProbe", "readinessProbe", "startupProbe"))
@@ -159,7 +160,7 @@ def _handlers(container: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _check_resources(pod: Mapping[str, Any], where: str) -> None:
-    owners = [pod, *_containers(pod)]
+    owners = [pod, *_containers_of_pod(pod)]
     named = [
         _object_or_empty(_object_or_empty(owner.get("resources")).get(field))
         for owner in owners
@@ -175,7 +176,7 @@ def _check_resources(pod: Mapping[str, Any], where: str) -> None:
 
 
 def _check_references(pod: Mapping[str, Any], where: str) -> None:
-    found = set(_references(pod))
+    found = set(_referenced_objects(pod))
     if len(found) > REFERENCES_MAX:
         what = f"{len(found)} ConfigMaps, Secrets, claims, accounts and classes"
         raise invalid_argument_error(where, what, f"at most {REFERENCES_MAX}")
@@ -186,9 +187,9 @@ def _check_references(pod: Mapping[str, Any], where: str) -> None:
             raise invalid_argument_error(field, name, "a valid object name: lower-case letters, digits, '-' and '.'")
 
 
-def _references(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _referenced_objects(pod: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields (kind, name) of objects that the propagator asks clusters for (its core/manifests), and optional ones."""
-    for container in _containers(pod):
+    for container in _containers_of_pod(pod):
         for source in _object_entries(container, "envFrom"):
             yield from _named_reference("ConfigMap", source.get("configMapRef"))
             yield from _named_reference("Secret", source.get("secretRef"))
@@ -225,7 +226,7 @@ def _check_keys(holder: Mapping[str, Any], field: str, most: int, where: str) ->
         raise invalid_argument_error(f"{where}.{field}", f"{count} entries", f"at most {most}")
 
 
-def _containers(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def _containers_of_pod(pod: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     return chain.from_iterable(_object_entries(pod, kind) for kind in CONTAINERS)
 
 

@@ -35,8 +35,8 @@ def check_terms(spec: Mapping[str, Any], where: str) -> None:
     for field, count in _list_lengths(scheduling):
         if count > TERMS_MAX:
             raise invalid_argument_error(f"{where}.{field}", f"{count} entries", f"at most {TERMS_MAX}")
-    expressions = [entry for _, entry in _expressions(scheduling)]
-    matched = sum(len(selector.match_labels) for _, selector in _selectors(scheduling))
+    expressions = [entry for _, entry in _selector_expressions(scheduling)]
+    matched = sum(len(selector.match_labels) for _, selector in _pod_affinity_selectors(scheduling))
     labels = len(expressions) + len(scheduling.node_selector) + matched
     values = sum(len(entry.values) for entry in expressions) + sum(1 for _ in _term_texts(scheduling))
     for count, most, what in ((labels, LABELS_MAX, "labels and expressions"), (values, VALUES_MAX, "values")):
@@ -75,9 +75,9 @@ def _bounded_texts(scheduling: SchedulingSpec) -> Iterator[Text]:
     for index, toleration in enumerate(scheduling.tolerations):
         yield f"tolerations[{index}].key", toleration.key, KEY_LENGTH_MAX
         yield f"tolerations[{index}].value", toleration.value, LABEL_LENGTH_MAX
-    for field, selector in _selectors(scheduling):
+    for field, selector in _pod_affinity_selectors(scheduling):
         yield from label_texts(selector.match_labels, f"{field}.matchLabels")
-    for field, entry in _expressions(scheduling):
+    for field, entry in _selector_expressions(scheduling):
         most = NODE_NAME_LENGTH_MAX if field.endswith(".matchFields") else LABEL_LENGTH_MAX
         yield f"{field}.key", entry.key, KEY_LENGTH_MAX
         yield from ((f"{field}.values", value, most) for value in entry.values)
@@ -91,7 +91,7 @@ def _pod_affinities(affinity: Affinity) -> tuple[tuple[str, PodAffinity], ...]:
     )
 
 
-def _spread(scheduling: SchedulingSpec) -> Iterator[tuple[str, SpreadConstraint]]:
+def _spread_constraints(scheduling: SchedulingSpec) -> Iterator[tuple[str, SpreadConstraint]]:
     for index, constraint in enumerate(scheduling.topology_spread_constraints):
         yield f"topologySpreadConstraints[{index}]", constraint
 
@@ -105,25 +105,25 @@ def _term_texts(scheduling: SchedulingSpec) -> Iterator[Text]:
             yield from ((f"{at}.namespaces", name, LABEL_LENGTH_MAX) for name in term.namespaces)
             yield from ((f"{at}.matchLabelKeys", key, KEY_LENGTH_MAX) for key in term.match_label_keys)
             yield from ((f"{at}.mismatchLabelKeys", key, KEY_LENGTH_MAX) for key in term.mismatch_label_keys)
-    for at, constraint in _spread(scheduling):
+    for at, constraint in _spread_constraints(scheduling):
         yield f"{at}.topologyKey", constraint.topology_key, KEY_LENGTH_MAX
         yield from ((f"{at}.matchLabelKeys", key, KEY_LENGTH_MAX) for key in constraint.match_label_keys)
 
 
-def _selectors(scheduling: SchedulingSpec) -> Iterator[tuple[str, LabelSelector]]:
+def _pod_affinity_selectors(scheduling: SchedulingSpec) -> Iterator[tuple[str, LabelSelector]]:
     for field, kind in _pod_affinities(scheduling.affinity):
         for index, term in enumerate(kind.required):
             if term.label_selector is not None:
                 yield f"{field}[{index}].labelSelector", term.label_selector
             if term.namespace_selector is not None:
                 yield f"{field}[{index}].namespaceSelector", term.namespace_selector
-    for at, constraint in _spread(scheduling):
+    for at, constraint in _spread_constraints(scheduling):
         if constraint.label_selector is not None:
             yield f"{at}.labelSelector", constraint.label_selector
 
 
-def _expressions(scheduling: SchedulingSpec) -> Iterator[tuple[str, Expression]]:
-    for field, selector in _selectors(scheduling):
+def _selector_expressions(scheduling: SchedulingSpec) -> Iterator[tuple[str, Expression]]:
+    for field, selector in _pod_affinity_selectors(scheduling):
         yield from ((f"{field}.matchExpressions", entry) for entry in selector.match_expressions)
     required = scheduling.affinity.node_affinity.required
     for index, term in enumerate(required.node_selector_terms if required is not None else ()):

@@ -6,7 +6,7 @@ from planner.core.division.situation import Divide, Situation
 from planner.core.placement.whole import divide_whole
 
 
-def divider(situation: Situation) -> Divide:
+def division_function(situation: Situation) -> Divide:
     """Returns the division function by the workload's kind, its policy's strategy, or its policy's tiers."""
     if situation.whole:
         return divide_whole

@@ -12,7 +12,7 @@ from planner.core.knowledge.closing import why_closed
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, PlacementSubject
 from planner.core.manifests.policy import TIERS_BY_WORK
-from planner.core.placement.choice import divider
+from planner.core.placement.choice import division_function
 from planner.core.placement.growth import growth_room
 from planner.core.placement.missing import has_waited_for_missing, missing_by_cluster, missing_texts_by_cluster
 from planner.core.placement.reasons import counts_to_move, move_causes_by_cluster
@@ -72,16 +72,16 @@ def divide_over_fleet(
         age_ms=state.ages_ms(moment.now),
         reasons=why,
         moving=dict.fromkeys(held, 0) if how.gently else to_go,
-        fixed=(how.brakes or state.brakes).frozen_clusters_among(state.clusters, subject.key),
+        fixed=(how.brakes or state.brakes).frozen_clusters_among(state.clusters, subject.workload_key),
         gently=how.gently,
         whole=subject.declared.kind if is_whole(subject.declared.kind) else "",
         listed=frozenset(parts),
-        identity="/".join(subject.key),
+        identity="/".join(subject.workload_key),
         by_name=how.by_name,
         missing=missing,
         await_missing=awaits,
     )
-    way = divider(situation)
+    way = division_function(situation)
     division = way(situation)
     lent = _lent_room_by_cluster(state, subject, moment.now, situation, division) if how.for_lent else {}
     if lent:
@@ -90,7 +90,7 @@ def divide_over_fleet(
         answers = {
             name: room
             for name, room in lent.items()
-            if state.waiting.may_wait_for_lent(name, state.clusters[name].nodes.loans, moment.now)
+            if state.waiting.may_wait_for_lent_nodes(name, state.clusters[name].nodes.loan_states, moment.now)
         }
         if waited or not answers:
             situation = replace(situation, lent=lent, lent_waited=True)
@@ -99,13 +99,17 @@ def divide_over_fleet(
         division = way(situation)
     if situation.whole or how.gently:
         return replace(division, basis=DivisionBasis(situation, division))
-    return _division_within_brakes(situation, division, subject.key, how)
+    return _division_within_brakes(situation, division, subject.workload_key, how)
 
 
 def _is_awaiting_objects(subject: PlacementSubject) -> bool:
     """Returns whether replicas of this template already wait for objects that clusters lack."""
     known = subject.known
-    return known is not None and known.shape.template == subject.shape.template and has_waited_for_missing(known)
+    return (
+        known is not None
+        and known.replica_shape.template == subject.replica_shape.template
+        and has_waited_for_missing(known)
+    )
 
 
 def _room_awaiting_object(
@@ -116,10 +120,12 @@ def _room_awaiting_object(
     Replicas of earlier decisions stay reserved there until the cluster knows the new decision. Their room counts as
     room for the replicas that wait.
     """
-    closed = why_closed(state, state.clusters[cluster], state.shape_in(cluster, subject.shape), now, subject.key)
+    closed = why_closed(
+        state, state.clusters[cluster], state.shape_in(cluster, subject.replica_shape), now, subject.workload_key
+    )
     if closed is not None:
         return Room(0, 0, closed, when_empty=True)
-    room = state.room_without_workload(cluster, subject.shape, now, subject.key)
+    room = state.room_without_workload(cluster, subject.replica_shape, now, subject.workload_key)
     return room._replace(certain=max(0, room.certain - (held.unbound if held is not None else 0)))
 
 
@@ -139,7 +145,7 @@ def _division_within_brakes(
     if allowed == wanted:
         return replace(division, basis=DivisionBasis(situation, division, for_minima))
     situation = replace(situation, moving=dict.fromkeys(situation.held, 0) | allowed)
-    fewer = divider(situation)(situation)
+    fewer = division_function(situation)(situation)
     return replace(
         fewer,
         stays=division.stays,
@@ -159,7 +165,7 @@ def _lent_room_by_cluster(
     """
     policy, lent = situation.policy, dict[str, int]()
 
-    def lends(cluster: str) -> bool:
+    def may_use_lent_nodes(cluster: str) -> bool:
         return state.clusters[cluster].nodes.has_lent_nodes and cluster not in situation.fixed
 
     if policy.work in TIERS_BY_WORK or policy.unplaceable == UNPLACEABLE_REFUSE:
@@ -177,7 +183,9 @@ def _lent_room_by_cluster(
         if not short and not elsewhere:
             break
         rooms = (
-            (name, state.room_on_lent_nodes(name, subject.shape, now, subject.key)) for name in names if lends(name)
+            (name, state.room_on_lent_nodes(name, subject.replica_shape, now, subject.workload_key))
+            for name in names
+            if may_use_lent_nodes(name)
         )
         lent |= {name: room for name, room in rooms if room}
     return lent
@@ -201,12 +209,14 @@ def _rooms_of_division(
     awaited: clusters that lack an object that replicas wait for.
     """
     parts = subject.known.parts if subject.known is not None else {}
-    rooms = state.rooms_of_fleet(subject.shape, moment.now, subject.key)
+    rooms = state.rooms_of_fleet(subject.replica_shape, moment.now, subject.workload_key)
 
     def room_at_place(cluster: str, node_groups: bool) -> Room:
         part = parts.get(cluster)
-        borne = subject.shape if part is None or part.removing else subject.template_of(part).shape
-        found = growth_room(state, cluster, (subject.shape, borne), node_groups, moment.now, subject.key)
+        borne = subject.replica_shape if part is None or part.removing else subject.template_of(part).shape
+        found = growth_room(
+            state, cluster, (subject.replica_shape, borne), node_groups, moment.now, subject.workload_key
+        )
         if node_groups or cluster not in how.most:
             return found
         left = max(0, how.most[cluster] - (held[cluster].replicas if cluster in held else 0))

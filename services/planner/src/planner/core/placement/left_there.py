@@ -35,12 +35,12 @@ def workloads_left_in(state: PlannerState, view: ClusterView, phase: str) -> tup
 def _stuck_rank(workload: Workload, cluster: str) -> tuple[int, WorkloadKey]:
     part = workload.parts[cluster]
     stuck = part.removing or is_in_transfer(workload) or not may_move_by_itself(workload)
-    return 0 if stuck else 1 if part.replicas_kept else 2, workload.key
+    return 0 if stuck else 1 if part.replicas_kept else 2, workload.workload_key
 
 
 def _workload_left(state: PlannerState, workload: Workload, view: ClusterView, phase: str) -> WorkloadLeft:
     part, said = workload.parts[view.name], workload.statuses.get(view.name)
-    of_it = (*workload.key, part.replicas)
+    of_it = (*workload.workload_key, part.replicas)
     if part.removing:
         return WorkloadLeft(*of_it, LEFT_REMOVING, said.message if said is not None else "")
     if view.twin_of:
@@ -64,5 +64,5 @@ def _hold_texts(state: PlannerState, workload: Workload, cluster: str, phase: st
     if stays and phase != PHASE_LOST and not may_move_by_itself(workload):
         yield f"a person: a {workload.declared.kind} does not move by itself"
     cause = (CAUSE_LOST if phase == PHASE_LOST else CAUSE_DRAIN) if stays else ""
-    if held := state.brakes.why_held(cause, cluster, workload.key):
+    if held := state.brakes.why_held(cause, cluster, workload.workload_key):
         yield held

@@ -21,13 +21,13 @@ Missing = tuple[ObjectReference, ...]
 
 def missing_by_cluster(state: PlannerState, subject: PlacementSubject) -> dict[str, Missing]:
     """Returns, by cluster, the objects that the newest template names and the cluster reported missing."""
-    digest, found = subject.shape.template, dict[str, Missing]()
+    digest, found = subject.replica_shape.template, dict[str, Missing]()
     for cluster in state.admitted.clusters_lacking_objects(digest):
         missing = _missing_beyond_dependencies(subject.declared, state.admitted.missing_objects(digest, cluster))
         if missing and cluster in state.clusters:
             found[cluster] = missing
     known = subject.known
-    if known is None or known.shape.template != digest:
+    if known is None or known.replica_shape.template != digest:
         return found
     for part in known.parts.values():
         told = _reported_missing(known, part)
@@ -46,7 +46,7 @@ def has_missing_object(state: PlannerState, workload: Workload, cluster: str) ->
         return bool(told)
     return bool(
         _missing_beyond_dependencies(
-            workload.declared, state.admitted.missing_objects(workload.shape.template, cluster)
+            workload.declared, state.admitted.missing_objects(workload.replica_shape.template, cluster)
         )
     )
 
@@ -62,17 +62,17 @@ def has_waited_for_missing(workload: Workload) -> bool:
     From then on its replicas wait there and reserve nothing, in every such cluster and for every number of replicas.
     """
     said = workload.placement.missing_template if workload.placement is not None else ""
-    return said == workload.shape.template or is_waiting_for_missing(workload)  # Older records lack the first.
+    return said == workload.replica_shape.template or is_waiting_for_missing(workload)  # Older records lack the first.
 
 
 def waited_template_digest(subject: PlacementSubject, decided: Mapping[str, Missing]) -> str:
     """Returns PlacementDecided.missing_template: the newest template's digest once its first wait is over, or ""."""
     known = subject.known
-    if known is None or known.shape.template != subject.shape.template:
+    if known is None or known.replica_shape.template != subject.replica_shape.template:
         return ""
     parts = (known.parts[cluster] for cluster in decided if cluster in known.parts)
     now = any(is_newest(part, known.declared) for part in parts)
-    return subject.shape.template if now or has_waited_for_missing(known) else ""
+    return subject.replica_shape.template if now or has_waited_for_missing(known) else ""
 
 
 def awaited_objects_by_cluster(

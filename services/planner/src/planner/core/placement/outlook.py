@@ -21,7 +21,7 @@ from planner.core.manifests.templates import (
     widest_shape,
 )
 from planner.core.placement.reasons import is_lost, may_move_by_itself
-from planner.core.placement.shares import facts_of, is_done_in_cluster
+from planner.core.placement.shares import facts_in_cluster, is_done_in_cluster
 from spillway.events import WorkloadDeclared
 from spillway.model import Part, Shape
 from spillway.texts import counted_noun
@@ -105,7 +105,7 @@ def rollout_outlook(
 
 def _outlook_all_at_once(state: PlannerState, workload: Workload, turn: RolloutTurn, to_roll: list[str]) -> Outlook:
     """Returns the outlook of a rollout that all clusters begin at once. Only brakes keep a cluster waiting there."""
-    frozen = (state.brakes.why_frozen(cluster, workload.key) for cluster in sorted(to_roll))
+    frozen = (state.brakes.why_frozen(cluster, workload.workload_key) for cluster in sorted(to_roll))
     held = list(dict.fromkeys(filter(None, frozen)))
     return Outlook("", (), RolloutWait(turn.progress_text(" and ".join(held)), frozen=True)) if held else NOTHING_ROLLS
 
@@ -120,7 +120,9 @@ def held_by_brakes_text(
     frozen = [
         (why, part)
         for part in parts
-        if part.replicas_kept and not part.removing and (why := state.brakes.why_frozen(part.cluster, workload.key))
+        if part.replicas_kept
+        and not part.removing
+        and (why := state.brakes.why_frozen(part.cluster, workload.workload_key))
     ]
     alike = generations_equal_to_newest(workload.declared, declared) if frozen else frozenset()
     clusters_by_brake: dict[str, list[str]] = {}
@@ -149,7 +151,7 @@ def _outlook_of_candidates(
     under_way: RolloutProgress | None = None
     for cluster in turn.candidates:
         part = workload.parts[cluster]
-        frozen = state.brakes.why_frozen(cluster, workload.key)
+        frozen = state.brakes.why_frozen(cluster, workload.workload_key)
         if frozen:
             return Outlook("", tuple(missing), RolloutWait(turn.progress_text(frozen), frozen=True))
         if state.clusters[cluster].staleness_reason(now, state.rules.capacity_age_max):
@@ -161,7 +163,7 @@ def _outlook_of_candidates(
             return Outlook("", (*missing, cluster), wait)
         earlier = _earlier_change(state, workload, part, newest, now) if asks_for_more else None
         if earlier is not None and not state.rollouts.is_standing_still(
-            workload.key, earlier, now, state.rules.roll_stands
+            workload.workload_key, earlier, now, state.rules.roll_stands
         ):
             wait = RolloutWait(turn.progress_text(f"waits for the earlier change in {cluster} to end"))
             return Outlook("", (*missing, cluster), wait, earlier)
@@ -271,7 +273,7 @@ def _room_for_new_shape(state: PlannerState, workload: Workload, part: Part, sha
     It is not known while pods of several sizes may run there, since no record says which node has which. It is also not
     known where no record shows the object, unless the cluster reported that it has none.
     """
-    if facts_of(state, workload.key, part.cluster) is None and not _has_no_object(workload, part):
+    if facts_in_cluster(state, workload.workload_key, part.cluster) is None and not _has_no_object(workload, part):
         return None
     return state.room_for_new_shape(workload, part, shape) if _has_pods_of_one_size(state, workload, part) else None
 
@@ -284,7 +286,7 @@ def _has_no_object(workload: Workload, part: Part) -> bool:
 
 def _has_pods_of_one_size(state: PlannerState, workload: Workload, part: Part) -> bool:
     """Returns whether all pods of the part have the requests of the part's template, as far as that is known."""
-    facts, earlier = facts_of(state, workload.key, part.cluster), workload.declared.rolling_from
+    facts, earlier = facts_in_cluster(state, workload.workload_key, part.cluster), workload.declared.rolling_from
     if facts is None:
         return True
     if not is_rolling(part, facts, earlier):
@@ -302,7 +304,7 @@ def _earlier_change(
     Returns None where no change is under way, and where the API refused the object, so that nothing rolls. Also None
     where all pods of the newest template fit beside all that may be there now.
     """
-    view, facts = state.clusters.get(part.cluster), facts_of(state, workload.key, part.cluster)
+    view, facts = state.clusters.get(part.cluster), facts_in_cluster(state, workload.workload_key, part.cluster)
     if view is None or facts is None or refusal_status(workload, part) is not None:
         return None
     terminating = view.nodes.count_terminating_pods(workload.declared.namespace, workload.template_of(part).labels)
@@ -311,7 +313,7 @@ def _earlier_change(
     at_once = part.replicas + newest.template.surge_of(part.replicas) + state.unbound_replicas(workload, part)
     old, new = _old_and_new_shapes(state, workload, part, newest.template)
     widest = widest_shape(new, (old, *(state.shape_in(part.cluster, one) for one in workload.declared.rolling_from)))
-    if state.room_without_workload(part.cluster, widest, now, workload.key).certain >= at_once:
+    if state.room_without_workload(part.cluster, widest, now, workload.workload_key).certain >= at_once:
         return None
     return RolloutProgress(
         part.cluster, facts.version, facts.counted, facts.status_replicas, facts.updated_replicas, terminating
@@ -365,11 +367,15 @@ def _surge_pods_without_room(
     unbound = state.unbound_replicas(workload, part)
     if unbound:
         rooms = (
-            state.room_without_workload(part.cluster, widest_shape(shape, (new, old)), now, workload.key).certain
+            state.room_without_workload(
+                part.cluster, widest_shape(shape, (new, old)), now, workload.workload_key
+            ).certain
             for shape in (new, old)
         )
         return 0 if min(rooms) >= unbound + surge else surge
-    beside = state.room_without_workload(part.cluster, new, now, workload.key).certain  # All surge pods are new ones.
+    beside = state.room_without_workload(
+        part.cluster, new, now, workload.workload_key
+    ).certain  # All surge pods are new ones.
     if beside < surge:
         return surge
     if beside >= replicas or not _needs_more_resources(state, workload, part, template):
@@ -383,7 +389,7 @@ def _room_elsewhere(state: PlannerState, workload: Workload, part: Part, newest:
 
     The policy's limits of those clusters are taken into account.
     """
-    policy, rooms = newest.declared.policy, state.rooms_of_fleet(newest.template.shape, now, workload.key)
+    policy, rooms = newest.declared.policy, state.rooms_of_fleet(newest.template.shape, now, workload.workload_key)
     limits = {limit.cluster: limit for limit in policy.limits}
     found: dict[str, int] = {}
     for tier, names in clusters_of_tiers(policy.tiers, state.joined_clusters()):

@@ -23,7 +23,7 @@ from planner.core.knowledge.allowance import (
 )
 from planner.core.knowledge.placement_waits import has_no_waits, waits_digest
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.subject import Moment, PlacementSubject, subject_of
+from planner.core.knowledge.subject import Moment, PlacementSubject, subject_of_workload
 from planner.core.knowledge.workload import Workload
 from planner.core.manifests.kinds import STATEFULSET
 from planner.core.manifests.templates import is_same_object, manifests_by_generation, template_number
@@ -32,7 +32,7 @@ from planner.core.placement.growth import growth_room
 from planner.core.placement.misplaced import allowed_maximum, keep_replicas_for_minima
 from planner.core.placement.missing import Missing, awaited_objects_by_cluster, waited_template_digest
 from planner.core.placement.outlook import clusters_with_equal_template, replicas_that_stay, rollout_outlook
-from planner.core.placement.promised import with_promised
+from planner.core.placement.promised import with_promised_limits
 from planner.core.placement.reasons import (
     hold_texts_by_cause,
     leaving_clusters_without_replicas,
@@ -41,16 +41,16 @@ from planner.core.placement.reasons import (
 from planner.core.placement.recording import Record, prepare_record
 from planner.core.placement.shares import (
     PartShare,
-    ceiling_before,
+    ceiling_before_change,
     first_part,
     held_after_leaving,
     held_after_removal,
     held_by_cluster,
-    kept_part,
+    part_with_missing_objects,
     part_with_new_version,
     parts_without_shared,
-    share_of,
-    with_missing,
+    share_of_cluster,
+    unchanged_part,
 )
 from planner.core.placement.waits import waits_of_placement
 from planner.core.placement.whole import is_whole
@@ -131,7 +131,7 @@ def place_and_roll(
     if known is not None and not known.declared.deleting:
         begins = ""
         if subject.declared.policy.rollout_all:
-            rolled = frozenset(known.parts) - state.brakes.frozen_clusters_among(known.parts, known.key)
+            rolled = frozenset(known.parts) - state.brakes.frozen_clusters_among(known.parts, known.workload_key)
         else:
             begins = rollout_outlook(state, known, subject, moment.now).begins
             rolled = frozenset((begins,)) if begins else rolled
@@ -150,25 +150,28 @@ def _staying_by_rolled_cluster(
         part.cluster: replicas_that_stay(state, known, part, subject.template)
         for part in known.parts.values()
         if part.replicas and part.cluster in rolled
-        if state.shape_in(part.cluster, known.template_of(part).shape) != state.shape_in(part.cluster, subject.shape)
+        if state.shape_in(part.cluster, known.template_of(part).shape)
+        != state.shape_in(part.cluster, subject.replica_shape)
     }
 
 
-def place_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> PlacementResult:
+def place_workload_again(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> PlacementResult:
     """Places a workload again without a request. Replicas move only as far as the brakes allow."""
-    placed = place_workload(state, subject_of(workload), moment, CAUSE_WAITING, settled=workload.settled, brakes=brakes)
+    placed = place_workload(
+        state, subject_of_workload(workload), moment, CAUSE_WAITING, settled=workload.settled, brakes=brakes
+    )
     why = placed.division.reasons
     for cluster in why:
-        brakes.spend_budget(why[cluster], cluster, workload.key, placed.division.moved.get(cluster, 0))
+        brakes.spend_budget(why[cluster], cluster, workload.workload_key, placed.division.moved.get(cluster, 0))
     for cluster in placed.division.basis.for_minima if placed.division.basis is not None else ():
-        brakes.spend_budget(CAUSE_POLICY, cluster, workload.key, placed.division.moved.get(cluster, 0))
+        brakes.spend_budget(CAUSE_POLICY, cluster, workload.workload_key, placed.division.moved.get(cluster, 0))
     workload.barred = replicas_barred_by_freeze(placed.division)
-    workload.looked_at = None if placed.division.held_back else (dict(why), brakes.revision)
+    workload.looked_at = None if placed.division.held_back else (dict(why), brakes.allowance_revision)
     workload.held_by = hold_texts_by_cause(state, workload, why, moment.now)
     if workload.held_by or placed.division.held_back:
-        state.misplaced[workload.key] = None
+        state.misplaced[workload.workload_key] = None
     elif not placed.events and has_no_waits(placed.placement):
-        state.misplaced.pop(workload.key, None)
+        state.misplaced.pop(workload.workload_key, None)
     return placed
 
 
@@ -184,7 +187,7 @@ def take_back_replicas(
     takes = held_after_removal if is_whole(workload.declared.kind) else held_after_leaving
     for cluster, count in counts.items():
         held[cluster] = takes(held[cluster], count)
-    subject = subject_of(workload)
+    subject = subject_of_workload(workload)
     division = divide_over_fleet(state, subject, held, moment, DivisionOptions(settled=True))
     division = _keep_leaving_replicas(workload, held, division)
     return _decide_placement(state, subject, held, division, moment, PlacementCause("TakeBack"))
@@ -201,7 +204,7 @@ def await_missing_objects(
     held = held_by_cluster(state, workload, moment.now)
     for cluster, count in counts.items():
         held[cluster] = held_after_removal(held[cluster], count)
-    subject = subject_of(workload)
+    subject = subject_of_workload(workload)
     division = divide_over_fleet(state, subject, held, moment, DivisionOptions(settled=True, await_missing=True))
     division = _keep_leaving_replicas(workload, held, division)
     return _decide_placement(state, subject, held, division, moment, PlacementCause(CAUSE_MISSING, missing=missing))
@@ -225,8 +228,8 @@ def migrate_replicas(
         leaving=there.leaving - stay,
         may_keep=there.may_keep - stay,
     )
-    subject = subject_of(workload)
-    room = growth_room(state, to, workload.possible_shapes_in(to), False, moment.now, workload.key).certain - (
+    subject = subject_of_workload(workload)
+    room = growth_room(state, to, workload.possible_shapes_in(to), False, moment.now, workload.workload_key).certain - (
         wanted - stay
     )
     options = DivisionOptions(workload.settled, most={to: held[to].replicas + room})
@@ -251,13 +254,15 @@ def send_overflow_home(
     held[cluster] = held_after_leaving(held[cluster], count)
     before = {name: held[name].replicas if name in held else 0 for name in state.clusters}
     most = {name: there + rooms.get(name, 0) for name, there in before.items()}
-    division = divide_over_fleet(state, subject_of(workload), held, moment, DivisionOptions(settled=True, most=most))
+    division = divide_over_fleet(
+        state, subject_of_workload(workload), held, moment, DivisionOptions(settled=True, most=most)
+    )
     stray = any(division.replicas.get(name, 0) != there for name, there in before.items() if name not in rooms)
     if stray or division.unplaced or any(division.new.get(name, 0) > held[name].new for name in held):
         return None
     inputs = tuple(entry._replace(before=kept.get(entry.cluster, 0)) for entry in division.inputs)
     division = replace(division, inputs=inputs)
-    return _decide_placement(state, subject_of(workload), held, division, moment, PlacementCause(CAUSE_HOME))
+    return _decide_placement(state, subject_of_workload(workload), held, division, moment, PlacementCause(CAUSE_HOME))
 
 
 def return_lost_replicas(
@@ -278,7 +283,7 @@ def return_lost_replicas(
         unbound = min(state.unbound_replicas(workload, part), kept)
         leaving = before.leaving + leaves
         held[cluster] = replace(before, replicas=kept, lost=before.lost - count, unbound=unbound, leaving=leaving)
-    subject = subject_of(workload)
+    subject = subject_of_workload(workload)
     division = divide_over_fleet(state, subject, held, moment, DivisionOptions(settled=True, gently=True))
     return _decide_placement(state, subject, held, division, moment, PlacementCause(CAUSE_RETURN))
 
@@ -302,7 +307,7 @@ def give_up_replicas(
             unbound=min(before.unbound, kept),
             lost=before.lost + counts[cluster],
         )
-    subject = subject_of(workload)
+    subject = subject_of_workload(workload)
     others = {cluster: entry for cluster, entry in held.items() if cluster not in counts}
     division = _keep_leaving_replicas(
         workload, others, divide_over_fleet(state, subject, held, moment, DivisionOptions())
@@ -315,7 +320,7 @@ def take_over_parts(
     state: PlannerState, workload: Workload, held: Mapping[str, HeldReplicas], why: "PlacementCause", moment: Moment
 ) -> PlacementResult:
     """Places parts again in other clusters, because the placement no longer lists the clusters that had them."""
-    subject = subject_of(workload)
+    subject = subject_of_workload(workload)
     division = divide_over_fleet(state, subject, held, moment, DivisionOptions(workload.settled))
     return _decide_placement(state, subject, held, division, moment, why)
 
@@ -350,7 +355,9 @@ def remove_leaving_replicas(
         if count:
             share = PartShare(part.replicas_kept, part.replicas_new, part.replicas_lost, part.replicas_leaving - count)
             number = template_number(part, workload.declared)
-            left = part_with_new_version(state, workload.key, part.cluster, part, share, moment.generation, number)
+            left = part_with_new_version(
+                state, workload.workload_key, part.cluster, part, share, moment.generation, number
+            )
             parts.append(replace(left, replicas_by_name=part.replicas_by_name))
             inputs.append(_entry_of_removed(state, part, share.replicas, moment.now))
         else:
@@ -358,7 +365,7 @@ def remove_leaving_replicas(
     placement = replace(workload.placement, parts=tuple(parts), generation=moment.generation)
     division = Division({}, {}, placement.unplaced, inputs=tuple(inputs))
     said = prepare_record(state, workload.declared, placement, division, moment, CAUSE_SETTLED)
-    needed = needed_events(state, workload.key, placement, moment)
+    needed = needed_events(state, workload.workload_key, placement, moment)
     return PlacementResult(placement, division, (placement, *needed), said)
 
 
@@ -373,14 +380,14 @@ def _entry_of_removed(state: PlannerState, part: Part, after: int, now: float) -
 def remove_workload(state: PlannerState, subject: PlacementSubject, moment: Moment) -> PlacementResult:
     """Returns the placement of a workload that is to be removed from every cluster."""
     known = subject.known.parts if subject.known is not None else {}
-    parts = tuple(_part_to_remove(state, subject.key, part, moment) for part in known.values())
-    placement = PlacementDecided(*subject.key, moment.generation, subject.declared.generation, parts, 0, "")
+    parts = tuple(_part_to_remove(state, subject.workload_key, part, moment) for part in known.values())
+    placement = PlacementDecided(*subject.workload_key, moment.generation, subject.declared.generation, parts, 0, "")
     division = Division({}, {}, 0)
     last = subject.known.placement if subject.known is not None else None
     if last is not None and _is_same_placement(last, placement):
         return PlacementResult(last, division)
     said = prepare_record(state, subject.declared, placement, division, moment, "Delete")
-    needed = needed_events(state, subject.key, placement, moment, {})
+    needed = needed_events(state, subject.workload_key, placement, moment, {})
     return PlacementResult(placement, division, (placement, *needed), said)
 
 
@@ -413,10 +420,10 @@ def _decide_placement(
     """Makes the placement from a division. Each step reads the result of the one before: the division, then the parts
     (a new cluster; else the share and template, the kept or a new version, removal, missing objects, by-name count),
     then the texts, the needs and the record. An equal placement is not written again."""
-    division, declared, known = with_promised(state, subject, division), subject.declared, subject.known
+    division, declared, known = with_promised_limits(state, subject, division), subject.declared, subject.known
     before = {**known.parts, **why.taken} if known is not None else {}
     empty = leaving_clusters_without_replicas(state, known) if known is not None else []
-    to_end = frozenset(empty) - state.brakes.frozen_clusters_among(empty, subject.key)
+    to_end = frozenset(empty) - state.brakes.frozen_clusters_among(empty, subject.workload_key)
     waits_for = awaited_objects_by_cluster(state, subject, before.values(), division, why.missing)
     parts = []
     for cluster in dict.fromkeys((*before, *division.replicas, *waits_for)):
@@ -427,16 +434,18 @@ def _decide_placement(
             if first.replicas or cluster in waits_for:
                 parts.append(replace(first, missing=waits_for.get(cluster, ())))
             continue
-        share = share_of(held.get(cluster), division, cluster)
+        share = share_of_cluster(held.get(cluster), division, cluster)
         number, changes = _template_for_part(subject, before.get(cluster), cluster in why.rolled)
-        part = None if changes or cluster in why.taken else kept_part(before.get(cluster), share, number)
+        part = None if changes or cluster in why.taken else unchanged_part(before.get(cluster), share, number)
         if part is None and (share.kept or cluster in before):
             old = before.get(cluster)
-            part = part_with_new_version(state, subject.key, cluster, old, share, moment.generation, number)
+            part = part_with_new_version(state, subject.workload_key, cluster, old, share, moment.generation, number)
         if part is not None and not part.replicas and cluster in to_end:
-            part = _part_to_remove(state, subject.key, part, moment)
+            part = _part_to_remove(state, subject.workload_key, part, moment)
         if part is not None and not (part.removing and cluster in to_end):
-            part = with_missing(state, subject.key, part, before.get(cluster), waits_for, moment.generation)
+            part = part_with_missing_objects(
+                state, subject.workload_key, part, before.get(cluster), waits_for, moment.generation
+            )
         if part is not None and part.removing and _needs_empty_object(subject, before.get(cluster)):
             part = replace(part, removing=False)
         if part is not None:
@@ -456,7 +465,7 @@ def _decide_placement(
         waits=waits,
     )
     lent = division.lent if why.for_lent and placement.unplaced else None
-    needed = tuple(needed_events(state, subject.key, placement, moment, lent))
+    needed = tuple(needed_events(state, subject.workload_key, placement, moment, lent))
     last = known.placement if known is not None else None
     if last is not None and _repeats_placement(last, placement, division):
         return PlacementResult(last, division, needed)
@@ -528,7 +537,7 @@ def _has_same_waits(last: PlacementDecided, new: PlacementDecided) -> bool:
 def _part_to_remove(state: PlannerState, key: WorkloadKey, part: Part, moment: Moment) -> Part:
     if part.removing:
         return part
-    ceiling = ceiling_before(state, key, part, part.cluster)
+    ceiling = ceiling_before_change(state, key, part, part.cluster)
     return Part(part.cluster, moment.generation, 0, 0, ceiling, removing=True)
 
 

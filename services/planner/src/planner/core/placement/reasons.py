@@ -69,13 +69,13 @@ def hold_texts_by_cause(
             causes.append((part.cluster, ""))
     causes += [(cluster, CAUSE_POLICY) for cluster in replicas_for_minima(state, workload) if cluster not in why]
     causes += [(cluster, CAUSE_DRAIN) for cluster in leaving_clusters_without_replicas(state, workload)]
-    held = {(cause, cluster): state.brakes.why_held(cause, cluster, workload.key) for cluster, cause in causes}
+    held = {(cause, cluster): state.brakes.why_held(cause, cluster, workload.workload_key) for cluster, cause in causes}
     for part in workload.parts.values() if not may_move_by_itself(workload) and not is_in_transfer(workload) else ():
         view = state.clusters.get(part.cluster)
         if view is None or view.hand_over_target:
             continue
         empty = view.phase == PHASE_LEAVING and is_empty_part(part)
-        if (part.replicas_kept and view.hands_over and view.phase != PHASE_LOST) or empty:
+        if (part.replicas_kept and view.must_hand_over and view.phase != PHASE_LOST) or empty:
             held[CAUSE_DRAIN, part.cluster] = f"a person: a {workload.declared.kind} does not move by itself"
     return {place: text for place, text in held.items() if text}
 
@@ -112,7 +112,8 @@ def held_moves_text(
             texts.append(f"the object in {cluster}, of no replicas, waits for {what}")
     for (cluster, target), count in barred.items():
         texts.append(
-            f"{waiting_text(count, f'kept in {cluster}')} for {state.brakes.why_held('', target, workload.key)}"
+            f"{waiting_text(count, f'kept in {cluster}')} "
+            f"for {state.brakes.why_held('', target, workload.workload_key)}"
         )
     return f"held: {', '.join(texts)}" if texts else ""
 
@@ -178,4 +179,4 @@ def _cause_to_leave(state: PlannerState, workload: Workload, view: ClusterView, 
         return ""
     if is_lost(state, workload, view, now):
         return CAUSE_FAILOVER
-    return CAUSE_DRAIN if view.hands_over else ""
+    return CAUSE_DRAIN if view.must_hand_over else ""

@@ -42,9 +42,9 @@ def prepare_record(
     """Returns a function that makes the record of this decision. Values that may change later are read now."""
     names, offsets = list(state.clusters), [view.offset for view in state.clusters.values()]
     rules = state.rules
-    scaled_by = state.scalings.decided_by((declared.namespace, declared.name)) if cause == CAUSE_AUTOSCALE else ""
+    scaled_by = state.scalings.deciding_policy((declared.namespace, declared.name)) if cause == CAUSE_AUTOSCALE else ""
 
-    def made() -> DecisionRecorded:
+    def make_record() -> DecisionRecorded:
         inputs, basis = cluster_inputs_of(division.inputs), division.basis
         decided_on = dict.fromkeys(entry.cluster for entry in inputs if entry.cluster)
         offset_of = dict(zip(names, offsets, strict=True))
@@ -66,4 +66,4 @@ def prepare_record(
             scaled_by=scaled_by,
         )
 
-    return _Once(made)
+    return _Once(make_record)

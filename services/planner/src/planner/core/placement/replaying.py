@@ -16,7 +16,7 @@ from planner.core.division.situation import Division, DivisionBasis, Situation
 from planner.core.division.words import limit_text, recorded_limit
 from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import REPLICAS_MAX, FleetClusters
-from planner.core.placement.choice import divider
+from planner.core.placement.choice import division_function
 from spillway.events import DecisionRecorded
 from spillway.packed import NotPacked, pack_text, unpack_text
 
@@ -70,7 +70,7 @@ class ReplayResult:
 
 def pack_division(basis: DivisionBasis) -> bytes:
     """Returns the packed situation, rooms and division for DecisionRecorded.division."""
-    situation = {name: _plain(getattr(basis.situation, name)) for name in _situation_types()}
+    situation = {name: _json_ready_value(getattr(basis.situation, name)) for name in _situation_types()}
     situation["clusters"] = _clusters_json(FleetClusters(basis.situation.clusters))
     entries = dict.fromkeys(
         (name, tier.node_groups) for tier, names in clusters_by_tier(basis.situation) for name in names
@@ -111,17 +111,17 @@ def read_division(record: DecisionRecorded) -> tuple[Situation, bytes]:
     if not 0 <= found["replicas"] <= REPLICAS_MAX:  # Some strategies divide one replica after the other.
         raise NotReplayable(f"situation.replicas: {found['replicas']}: expected 0 to {REPLICAS_MAX}")
 
-    def room(cluster: str, node_groups: bool) -> Room:
+    def room_in_place(cluster: str, node_groups: bool) -> Room:
         return rooms[cluster, node_groups]
 
-    return Situation(room=room, **found), bytes(kept["division"])
+    return Situation(room=room_in_place, **found), bytes(kept["division"])
 
 
 def replay_division(record: DecisionRecorded) -> ReplayResult:
     """Divides again from a record and compares the results. Raises NotReplayable when it cannot divide."""
     situation, recorded = read_division(record)
     try:
-        division = divider(situation)(situation)
+        division = division_function(situation)(situation)
         recomputed = _division_json(division)
     except KeyError as error:
         raise NotReplayable(f"the division asks for a room that was not recorded: {error}") from error
@@ -132,15 +132,15 @@ def replay_division(record: DecisionRecorded) -> ReplayResult:
         division,
         recorded,
         recomputed,
-        _differences(recorded, recomputed),
+        _difference_texts(recorded, recomputed),
         _deviation_texts(record, division),
     )
 
 
-def _differences(recorded: bytes, recomputed: bytes) -> tuple[str, ...]:
+def _difference_texts(recorded: bytes, recomputed: bytes) -> tuple[str, ...]:
     before, after = msgspec.json.decode(recorded), msgspec.json.decode(recomputed)
     return tuple(
-        f"{name}: recorded {_shown(before.get(name))}, recomputed {_shown(after.get(name))}"
+        f"{name}: recorded {_shortened_json(before.get(name))}, recomputed {_shortened_json(after.get(name))}"
         for name in dict.fromkeys((*before, *after))
         if before.get(name) != after.get(name)
     )
@@ -162,14 +162,18 @@ def _deviation_texts(record: DecisionRecorded, division: Division) -> tuple[str,
     return tuple(texts)
 
 
-def _shown(value: object) -> str:
+def _shortened_json(value: object) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 200 else text[:200] + "…"
 
 
 def _division_json(division: Division) -> bytes:
     return msgspec.json.encode(
-        {name: _plain(value) for name, value in _recorded_fields(division) if value or name not in SINCE_DEFAULTED}
+        {
+            name: _json_ready_value(value)
+            for name, value in _recorded_fields(division)
+            if value or name not in SINCE_DEFAULTED
+        }
     )
 
 
@@ -186,7 +190,7 @@ def _recorded_fields(division: Division) -> Iterator[tuple[str, Any]]:
             yield entry.name, getattr(division, entry.name)
 
 
-def _plain(value: Any) -> Any:
+def _json_ready_value(value: Any) -> Any:
     """Returns the value in a form that JSON always writes in the same order."""
     if type(value) in _PLAIN:
         return value

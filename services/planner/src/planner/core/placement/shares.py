@@ -36,13 +36,13 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
         if part.removing:
             continue
         kept = part.replicas_kept
-        reservation = state.reservation(workload.key, part.cluster)
+        reservation = state.reservation_of(workload.workload_key, part.cluster)
         unbound = min(unbound_kept(state, workload, part), kept)
         idle = min(state.unbound_replicas(workload, part), part.replicas_leaving)
         view = state.clusters.get(part.cluster)
-        may_keep = view is not None and not view.hands_over and state.is_fresh(part.cluster, now)
+        may_keep = view is not None and not view.must_hand_over and state.is_fresh(part.cluster, now)
         # During a rollout, replicas may leave because the new template has no room for them.
-        facts = facts_of(state, workload.key, part.cluster)
+        facts = facts_in_cluster(state, workload.workload_key, part.cluster)
         rolls = is_rolling(part, facts, workload.declared.rolling_from)
         may_keep = may_keep and not rolls
         held[part.cluster] = HeldReplicas(
@@ -53,7 +53,7 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
             leaving=part.replicas_leaving,
             may_keep=part.replicas_leaving - idle if may_keep else 0,
             idle=idle,
-            unready=0 if rolls else min(_unready(part, facts), kept - unbound),
+            unready=0 if rolls else min(_unready_replicas(part, facts), kept - unbound),
             by_name=min(part.replicas_by_name, kept),
         )
     return held
@@ -67,14 +67,14 @@ def unbound_kept(state: PlannerState, workload: Workload, part: Part) -> int:
     return max(0, state.unbound_replicas(workload, part) - part.replicas_leaving)
 
 
-def _unready(part: Part, facts: WorkloadFacts | None) -> int:
+def _unready_replicas(part: Part, facts: WorkloadFacts | None) -> int:
     """Returns how many bound replicas the record shows as not ready; 0 unless it shows the part's version."""
     if facts is None or facts.version != part.version:
         return 0
     return max(0, sum(count for _, count in facts.counted) - facts.ready_replicas)
 
 
-def share_of(held: HeldReplicas | None, division: Division, cluster: str) -> PartShare:
+def share_of_cluster(held: HeldReplicas | None, division: Division, cluster: str) -> PartShare:
     """Returns the share of one cluster. held: its replicas before the division; None where the workload had nothing."""
     kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
     if held is None:
@@ -101,7 +101,7 @@ def part_with_new_version(
         version=version,
         replicas=share.replicas,
         replicas_new=share.new,
-        ceiling=max(share.replicas, ceiling_before(state, key, before, cluster)),
+        ceiling=max(share.replicas, ceiling_before_change(state, key, before, cluster)),
         removing=share.replicas == 0 and not stays_empty,
         template_generation=template,
         replicas_lost=share.lost,
@@ -109,7 +109,7 @@ def part_with_new_version(
     )
 
 
-def with_missing(
+def part_with_missing_objects(
     state: PlannerState,
     key: WorkloadKey,
     part: Part,
@@ -129,11 +129,11 @@ def with_missing(
     waited = before is not None and before.missing
     if part.replicas or not (missing or waited):
         return part
-    ceiling = ceiling_before(state, key, before, part.cluster)
+    ceiling = ceiling_before_change(state, key, before, part.cluster)
     return replace(part, version=version, removing=not missing, ceiling=ceiling)
 
 
-def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, cluster: str) -> int:
+def ceiling_before_change(state: PlannerState, key: WorkloadKey, before: Part | None, cluster: str) -> int:
     """Returns the most replicas decided since the version last seen on the object, before a change of the part.
 
     A version counts as seen once the object's controller has followed it. Until then pods of an earlier, larger number
@@ -141,7 +141,7 @@ def ceiling_before(state: PlannerState, key: WorkloadKey, before: Part | None, c
     """
     if before is None:
         return 0
-    known, facts = state.workloads.get(key), facts_of(state, key, cluster)
+    known, facts = state.workloads.get(key), facts_in_cluster(state, key, cluster)
     if known is not None:
         before = part_after_refusal(state, known, before)
         if facts is not None and not is_object_settled(facts, known.template_of(before).surge_of(facts.spec_replicas)):
@@ -216,7 +216,7 @@ def held_after_removal(held: HeldReplicas, count: int) -> HeldReplicas:
     )
 
 
-def kept_part(before: Part | None, share: PartShare, template: int) -> Part | None:
+def unchanged_part(before: Part | None, share: PartShare, template: int) -> Part | None:
     """Returns the part at its present version if nothing changes for the cluster's object.
 
     Returns None when the part needs a new version. An object that was adopted with 0 replicas stays: nobody asked to
@@ -244,13 +244,13 @@ def is_done_in_cluster(state: PlannerState, workload: Workload, part: Part) -> b
     """
     if part.adopting or part.disowning:
         return False
-    facts = facts_of(state, workload.key, part.cluster)
+    facts = facts_in_cluster(state, workload.workload_key, part.cluster)
     if facts is not None and facts.version == part.version:
         return True
     return refusal_status(workload, part) is not None
 
 
-def facts_of(state: PlannerState, key: WorkloadKey, cluster: str) -> WorkloadFacts | None:
+def facts_in_cluster(state: PlannerState, key: WorkloadKey, cluster: str) -> WorkloadFacts | None:
     """Returns a cluster's record of a workload's object; None when it has none."""
     view = state.clusters.get(cluster)
     return view.facts.get(key) if view is not None else None

@@ -14,7 +14,7 @@ from planner.core.knowledge.closing import DEPLOYMENT, keep_commands
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.transfer import refuse_in_transfer
-from planner.core.knowledge.workload import Workload, is_gone
+from planner.core.knowledge.workload import Workload, is_workload_gone
 from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.request import POLICY_KINDS, read_manifests
 from planner.core.placement.placing import PlacementResult, needed_events
@@ -66,11 +66,11 @@ def adoption_question(state: PlannerState, request: AdoptRequest, moment: Moment
     """
     key = _checked_key(request)
     known = state.workloads.get(key)
-    remembered = remembered_answer(state.rules, known, request.idempotency_key, _digest(request), moment)
+    remembered = remembered_answer(state.rules, known, request.idempotency_key, _adopt_request_digest(request), moment)
     if remembered is not None:  # The request was carried out before, whatever has become of its clusters since.
         return remembered
     clusters = _checked_clusters(state, request.clusters, moment)
-    _refuse_known(known, clusters)
+    _refuse_known_workload(known, clusters)
     return AdoptionAsked(moment.generation, *key, clusters, "")
 
 
@@ -80,13 +80,13 @@ def decide_adoption(
     """Declares the found object; its placement is what runs now. Raises RequestError when it cannot be adopted."""
     key = _checked_key(request)
     known = state.workloads.get(key)
-    remembered = remembered_answer(state.rules, known, request.idempotency_key, _digest(request), moment)
+    remembered = remembered_answer(state.rules, known, request.idempotency_key, _adopt_request_digest(request), moment)
     if remembered is not None:
         return DecidedRequest((), remembered)
-    _refuse_known(known, tuple(found))
+    _refuse_known_workload(known, tuple(found))
     for cluster in sorted(found):
         _refuse_unadoptable(key, found[cluster])
-    refuse_different(key, found)
+    refuse_different_manifests(key, found)
     running = RunningReplicas(
         {cluster: entry.replicas for cluster, entry in found.items()},
         {cluster: entry.uid for cluster, entry in found.items()},
@@ -95,13 +95,13 @@ def decide_adoption(
     first = found[min(found)]
     _refuse_other_kinds(request.policy)
     texts = (*manifest_texts(first), *((request.policy,) if request.policy else ()))
-    waits = None if known is None or is_gone(known) else known
+    waits = None if known is None or is_workload_gone(known) else known
     kept = waits.declared.policy if waits is not None and not request.policy else None
     decided = declared_as_found(state, key, texts, running, moment, "Adopt", kept)
     declaring.check_namespace_limits(state, decided.declared, (entry.manifest for entry in decided.dependencies))
     if waits is not None:
         decided = replace(decided, warnings=(*decided.warnings, _replaced_declaration_warning(waits)))
-    return answer_decision(state, decided, request.idempotency_key, _digest(request), moment)
+    return answer_decision(state, decided, request.idempotency_key, _adopt_request_digest(request), moment)
 
 
 def declared_as_found(
@@ -134,11 +134,11 @@ def declared_as_found(
     declared = without_old_answers(state.rules, declared, moment)
     parts = _adopted_parts(declared, running, moment)
     placement = PlacementDecided(*key, moment.generation, declared.generation, parts, 0, "")
-    record = _record(state, declared, parts, moment, cause)
+    record = _adoption_record(state, declared, parts, moment, cause)
     dependencies = declaring.dependency_records(state, declaration, declared)
     needed = needed_events(state, key, placement, moment, {})  # An earlier wait for nodes is over.
     placed = PlacementResult(
-        placement, Division({}, {}, 0, inputs=_entries(state, parts, moment.now)), (placement, *needed, record)
+        placement, Division({}, {}, 0, inputs=_division_entries(state, parts, moment.now)), (placement, *needed, record)
     )
     warnings = (
         *declaration.warnings,
@@ -250,7 +250,7 @@ def follow_adoption(state: PlannerState, workload: Workload, moment: Moment) -> 
     return tuple(events)
 
 
-def refuse_different(key: WorkloadKey, found: Mapping[str, WorkloadFound]) -> None:
+def refuse_different_manifests(key: WorkloadKey, found: Mapping[str, WorkloadFound]) -> None:
     """Raises RequestError when two clusters have different manifests or dependencies under this name."""
     one, *others = sorted(found)
     for other in others:
@@ -323,14 +323,14 @@ def _checked_clusters(state: PlannerState, names: Sequence[str], moment: Moment)
     return tuple(sorted(names))
 
 
-def _refuse_known(known: Workload | None, clusters: Collection[str]) -> None:
+def _refuse_known_workload(known: Workload | None, clusters: Collection[str]) -> None:
     """Raises RequestError if the workload is declared, unless it has no part yet.
 
     Then what runs replaces the declaration.
     """
-    if known is None or is_gone(known):
+    if known is None or is_workload_gone(known):
         return
-    name = "/".join(known.key)
+    name = "/".join(known.workload_key)
     if known.declared.disowning:
         refuse_in_transfer(known)
     if known.declared.deleting:
@@ -339,7 +339,7 @@ def _refuse_known(known: Workload | None, clusters: Collection[str]) -> None:
     if not known.parts:
         return
     if known.declared.kind == DEPLOYMENT:
-        text = f"{keep_commands(known.key, clusters, known.parts)} the replicas in all clusters"
+        text = f"{keep_commands(known.workload_key, clusters, known.parts)} the replicas in all clusters"
     else:
         text = f"it is a {known.declared.kind}: choose another name"
     raise RequestError("ALREADY_EXISTS", f"workload {name}: it is declared already, and placed: {text}")
@@ -359,11 +359,11 @@ def _parsed_objects(found: WorkloadFound) -> dict[str, object]:
     return loaded | named
 
 
-def _digest(request: AdoptRequest) -> str:
+def _adopt_request_digest(request: AdoptRequest) -> str:
     return request_digest("adopt", *sorted(request.clusters), request.policy)
 
 
-def _record(
+def _adoption_record(
     state: PlannerState, declared: WorkloadDeclared, parts: Sequence[Part], moment: Moment, cause: str
 ) -> DecisionRecorded:
     views = {part.cluster: state.clusters[part.cluster] for part in parts}
@@ -375,7 +375,7 @@ def _record(
         cause=cause,
         replicas=declared.replicas,
         unplaced=0,
-        inputs=cluster_inputs_of(_entries(state, parts, moment.now)),
+        inputs=cluster_inputs_of(_division_entries(state, parts, moment.now)),
         positions=tuple(
             (f"capacity-changes/{name}", view.offset) for name, view in views.items() if view.offset != NEVER
         ),
@@ -384,7 +384,7 @@ def _record(
     )
 
 
-def _entries(state: PlannerState, parts: Sequence[Part], now: float) -> tuple[DivisionEntry, ...]:
+def _division_entries(state: PlannerState, parts: Sequence[Part], now: float) -> tuple[DivisionEntry, ...]:
     return tuple(
         DivisionEntry(
             cluster=part.cluster,

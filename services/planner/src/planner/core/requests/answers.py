@@ -15,7 +15,7 @@ from planner.core.knowledge.placement_waits import recorded_waits, text_without_
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.transfer import is_in_transfer
 from planner.core.knowledge.turns import rollout_progress_text
-from planner.core.knowledge.workload import Workload, is_gone, is_orphan
+from planner.core.knowledge.workload import Workload, is_orphan, is_workload_gone
 from planner.core.manifests.request import read_manifests
 from planner.core.placement.left_there import workloads_left_in
 from planner.core.placement.outlook import held_by_brakes_text
@@ -73,7 +73,7 @@ def placement_reply(
         parts=tuple(
             PlacedPart(
                 cluster=part.cluster,
-                tier=_tier_of(state, part.cluster),
+                tier=_tier_of_cluster(state, part.cluster),
                 replicas=part.replicas,
                 replicas_new=part.replicas_new,
                 removing=part.removing,
@@ -126,7 +126,7 @@ def _transfer_warnings(state: PlannerState, workload: Workload) -> Iterator[str]
     """Yields warnings: the workload is in transfer, so its replicas in draining or leaving clusters do not move yet."""
     for part in workload.parts.values():
         view = state.clusters.get(part.cluster)
-        if view is None or not view.hands_over:
+        if view is None or not view.must_hand_over:
             continue
         where = f"{view.phase.lower()} cluster {part.cluster}"
         if part.adopting and part.replicas_kept:
@@ -175,27 +175,27 @@ def history_count(state: PlannerState, request: GetRequest, kept_max: int) -> in
 
 def is_declared(state: PlannerState, key: WorkloadKey) -> bool:
     workload = state.workloads.get(key)
-    return workload is not None and not is_gone(workload)
+    return workload is not None and not is_workload_gone(workload)
 
 
-def uncomputed_in(state: PlannerState, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:
+def uncomputed_volume_claims(state: PlannerState, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:
     """Returns what the planner does not compute of a shape's volume claims in these clusters."""
     shapes = ((cluster, state.shape_in(cluster, shape)) for cluster in sorted(clusters))
-    return volume_claim_warnings((name, there, state.claims_in(name, there.namespace)) for name, there in shapes)
+    return volume_claim_warnings((name, there, state.volume_claims_in(name, there.namespace)) for name, there in shapes)
 
 
-def unmodelled_of(state: PlannerState, workload: Workload, parts: Iterable[Part]) -> tuple[str, ...]:
+def unmodelled_in_workload(state: PlannerState, workload: Workload, parts: Iterable[Part]) -> tuple[str, ...]:
     """Returns what the planner does not compute of a workload in the clusters where its parts have replicas."""
     clusters = [part.cluster for part in parts if part.replicas]
-    return (*workload.unmodelled, *uncomputed_in(state, workload.shape, clusters))
+    return (*workload.unmodelled_names, *uncomputed_volume_claims(state, workload.replica_shape, clusters))
 
 
 def workload_reply(
     state: PlannerState, workload: Workload, history: tuple[DecisionRecorded, ...] = ()
 ) -> WorkloadReply:
-    unmodelled = unmodelled_of(state, workload, workload.parts.values())
+    unmodelled = unmodelled_in_workload(state, workload, workload.parts.values())
     placement = placement_reply(state, workload.declared, workload.placement, None, unmodelled)
-    statuses = tuple(_status(state, workload, cluster) for cluster in workload.parts)
+    statuses = tuple(_status_in_cluster(state, workload, cluster) for cluster in workload.parts)
     return WorkloadReply(placement, workload.declared.kind, statuses, history)
 
 
@@ -213,7 +213,7 @@ def list_workloads(state: PlannerState, request: ListRequest) -> ListReply:
     keys = sorted(
         key
         for key, workload in state.workloads.items()
-        if key > after and not is_gone(workload) and request.namespace in ("", key[0])
+        if key > after and not is_workload_gone(workload) and request.namespace in ("", key[0])
     )
     page = [workload_reply(state, state.workloads[key]) for key in keys[:size]]
     token = "/".join(keys[size - 1]) if len(keys) > size else ""
@@ -225,7 +225,7 @@ def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphan
     joined = {cluster.cluster for cluster in state.joined_clusters()}
     found = [
         one
-        for said in state.statuses()
+        for said in state.all_statuses()
         if said.cluster in joined and request.namespace in ("", said.namespace)
         for one in _orphans_of(state, said)
     ]
@@ -272,13 +272,13 @@ def capacity_reply(state: PlannerState, request: CapacityRequest, now: float) ->
             )
     joined_names = [joined.cluster for joined in state.joined_clusters()]
     unmodelled = unmodelled_with_overhead(declaration.shape.unmodelled, shape)
-    unmodelled = (*unmodelled, *uncomputed_in(state, shape, joined_names))
+    unmodelled = (*unmodelled, *uncomputed_volume_claims(state, shape, joined_names))
     return CapacityReply(tuple(inputs), unmodelled, stale=False)
 
 
 def reserved_by_workload(state: PlannerState, cluster: str, node_groups: bool) -> dict[WorkloadKey, int]:
     """Returns replicas that reserve room in a cluster and are not bound: on existing nodes, or on new nodes."""
-    held = ((key, state.reservation(key, cluster)) for key in state.workload_keys_in(cluster))
+    held = ((key, state.reservation_of(key, cluster)) for key in state.workload_keys_in(cluster))
     counts = ((key, entry.new if node_groups else entry.free) for key, entry in held)
     return {key: count for key, count in counts if count}
 
@@ -379,11 +379,11 @@ def _cluster_state(view: ClusterView, now: float, age_max_seconds: float) -> str
     return "Duplicate" if view.twin_reason else "Ready"
 
 
-def _status(state: PlannerState, workload: Workload, cluster: str) -> ClusterStatus:
+def _status_in_cluster(state: PlannerState, workload: Workload, cluster: str) -> ClusterStatus:
     """Returns a workload's last status in a cluster, or zeros. Pending pods come from the view of the cluster."""
     observed = workload.statuses.get(cluster)
     view = state.clusters.get(cluster)
-    pending = view.pending.get("/".join(workload.key)) if view else None
+    pending = view.pending.get("/".join(workload.workload_key)) if view else None
     return ClusterStatus(
         cluster=cluster,
         state=observed.state if observed else "Unknown",
@@ -401,6 +401,6 @@ def _status(state: PlannerState, workload: Workload, cluster: str) -> ClusterSta
     )
 
 
-def _tier_of(state: PlannerState, cluster: str) -> str:
+def _tier_of_cluster(state: PlannerState, cluster: str) -> str:
     view = state.clusters.get(cluster)
     return view.joined.tier if view and view.joined else ""

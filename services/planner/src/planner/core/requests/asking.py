@@ -68,7 +68,7 @@ def shape_question(
     return ShapeQuestion(ShapeAsked(digest, declaration.namespace, declaration.name, clusters, pod), awaited)
 
 
-def unheard_by_template(
+def unheard_clusters_by_template(
     state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment
 ) -> Iterator[tuple[str, frozenset[str]]]:
     """Yields (template digest, clusters): clusters that replicas would go to now and that have not answered yet."""

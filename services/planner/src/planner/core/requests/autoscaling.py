@@ -28,5 +28,5 @@ def declare_scale_decision(state: PlannerState, workload: Workload, moment: Mome
     declared = replace(declared, replicas=decided.replicas, generation=declared.generation + 1)
     subject = PlacementSubject(declared, workload.template, workload)
     placed = placing.place_workload(state, subject, moment, CAUSE_AUTOSCALE)
-    rolls_on = declaring.with_templates(declared, workload, placed.placement.parts, may_stop=False)
+    rolls_on = declaring.with_earlier_templates(declared, workload, placed.placement.parts, may_stop=False)
     return rolls_on, *placed.events

@@ -2,7 +2,7 @@
 
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
-from planner.core.knowledge.workload import is_gone
+from planner.core.knowledge.workload import is_workload_gone
 from planner.core.placement.reasons import counts_to_move, move_causes_by_cluster
 from planner.core.requests.checking import check_text
 from spillway.api import (
@@ -77,9 +77,9 @@ def list_brakes(state: PlannerState, now: float) -> ListBrakesReply:
             for scope in sorted({*brakes.asked, *brakes.given})
         ),
         moves_per_minute=state.rules.moves_per_minute,
-        over_budget=brakes.over_budget,
+        over_budget=brakes.replicas_over_budget,
         stale=False,
-        moved_last_minute=brakes.moved_last_minute(now),
+        moved_last_minute=brakes.replicas_moved_last_minute(now),
     )
 
 
@@ -88,11 +88,11 @@ def _brake_reply(state: PlannerState, event: BrakeSet, now: float) -> Brake:
     if scope.name:
         replicas = _replicas_to_move(state, (scope.namespace, scope.name), now)
     else:
-        replicas = state.brakes.replicas_to_move_from(scope.cluster) + _barred_from(state, scope.cluster)
+        replicas = state.brakes.replicas_to_move_from(scope.cluster) + _replicas_barred_from(state, scope.cluster)
     return Brake(event.scope, True, event.reason, event.by, event.at_ms, replicas)
 
 
-def _barred_from(state: PlannerState, cluster: str) -> int:
+def _replicas_barred_from(state: PlannerState, cluster: str) -> int:
     """Returns how many replicas would leave other clusters for this one if it were not frozen."""
     live = (workload for workload in state.workloads.values() if not workload.declared.deleting)
     return sum(count for one in live for (_, target), count in one.barred.items() if target == cluster)
@@ -129,7 +129,7 @@ def _check_scope_exists(state: PlannerState, scope: Scope) -> None:
             raise RequestError("NOT_FOUND", f"scope: {str(scope)!r}: no cluster of the fleet has this name: {joined}")
     elif scope.name:
         workload = state.workloads.get((scope.namespace, scope.name))
-        if workload is None or is_gone(workload):
+        if workload is None or is_workload_gone(workload):
             raise RequestError(
                 "NOT_FOUND", f"scope: {str(scope)!r}: workload {scope.namespace}/{scope.name}: not declared"
             )

@@ -14,7 +14,7 @@ from planner.core.knowledge.allowance import CAUSE_MIGRATE
 from planner.core.knowledge.closing import orphan_command_texts
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, PlacementSubject
-from planner.core.knowledge.workload import Workload, is_gone
+from planner.core.knowledge.workload import Workload, is_workload_gone
 from planner.core.manifests.kinds import JOB
 from planner.core.manifests.policy import TIERS_BY_WORK
 from planner.core.manifests.request import Declaration, check_replicas, read_manifests
@@ -24,8 +24,8 @@ from planner.core.placement.missing import Missing, missing_by_cluster, missing_
 from planner.core.placement.placing import PlacementResult
 from planner.core.placement.whole import check_whole
 from planner.core.requests import declaring, membership, migrating
-from planner.core.requests.answers import placement_reply, uncomputed_in, unmodelled_of
-from planner.core.requests.remembering import remembered_answer, request_digest, with_answer
+from planner.core.requests.answers import placement_reply, uncomputed_volume_claims, unmodelled_in_workload
+from planner.core.requests.remembering import remembered_answer, request_digest, with_answer_added
 from spillway.api import (
     ApplyRequest,
     DeleteRequest,
@@ -87,7 +87,7 @@ def decide_apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> 
     dependencies = declaring.dependency_records(state, declaration, declared)
     used = [part.cluster for part in placed.placement.parts if part.replicas]
     unmodelled, unknown = unmodelled_and_notes(state.admitted, declaration.shape, used)
-    unmodelled = (*unmodelled, *uncomputed_in(state, declaration.shape, used))
+    unmodelled = (*unmodelled, *uncomputed_volume_claims(state, declaration.shape, used))
     listed = [part.cluster for part in placed.placement.parts]
     warnings = (
         *declaration.warnings,
@@ -117,7 +117,9 @@ def _place_declaration(
     """Returns the declaration without its answer, the placement of its replicas, and the subject of the decision."""
     known = state.workloads.get((declaration.namespace, declaration.name))
     if known is not None and known.declared.deleting and known.parts:
-        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
+        raise RequestError(
+            "FAILED_PRECONDITION", f"workload {'/'.join(known.workload_key)}: Deleting: {_still_there_text(known)}"
+        )
     transfer.refuse_in_transfer(known)
     declaring.check_kind(known, declaration)
     declaring.check_unchangeable(known, declaration)
@@ -132,7 +134,7 @@ def _place_declaration(
         declared, moment, lambda settled: placing.place_and_roll(state, subject, moment, "Apply", settled=settled)
     )
     _refuse_impossible(declared, placed.division, moment)
-    declared = declaring.with_templates(declared, known, placed.placement.parts)
+    declared = declaring.with_earlier_templates(declared, known, placed.placement.parts)
     declaring.check_namespace_limits(
         state, declared, along
     )  # Again: only now it is known which earlier templates it keeps.
@@ -153,16 +155,18 @@ def decide_scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> 
         return DecidedRequest((), answer)
     refuse_gone(known)
     if known.declared.deleting:
-        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
+        raise RequestError(
+            "FAILED_PRECONDITION", f"workload {'/'.join(known.workload_key)}: Deleting: {_still_there_text(known)}"
+        )
     transfer.refuse_in_transfer(known)
     if known.declared.kind == JOB:
         text = "a Job cannot be scaled: apply it with another parallelism"
-        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
+        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.workload_key)}: {text}")
     scaled_by = state.scalings.scaled_by(known.declared)
     resumes = known.declared.replicas == 0 and replicas > 0  # A scale policy may rest at 0 replicas.
     if scaled_by and not resumes:
         text = f"{scaled_by} scales it: change the bounds of that scale policy, or delete it first"
-        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: {text}")
+        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.workload_key)}: {text}")
     changed = replicas != known.declared.replicas
     generation = known.declared.generation + 1 if changed else known.declared.generation
     declared = replace(known.declared, replicas=replicas, generation=generation)
@@ -171,8 +175,8 @@ def decide_scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> 
         declared, moment, lambda settled: placing.place_workload(state, subject, moment, "Scale", settled=settled)
     )
     _refuse_unplaced(declared, placed.division, moment)
-    declared = declaring.with_templates(declared, known, placed.placement.parts)
-    unmodelled = unmodelled_of(state, known, placed.placement.parts)
+    declared = declaring.with_earlier_templates(declared, known, placed.placement.parts)
+    unmodelled = unmodelled_in_workload(state, known, placed.placement.parts)
     decided = UnansweredDecision(declared, (), placed, unmodelled, lacking=missing_by_cluster(state, subject))
     return answer_decision(state, decided, request.idempotency_key, digest, moment)
 
@@ -187,13 +191,17 @@ def decide_migrate(state: PlannerState, request: MigrateRequest, moment: Moment)
         return DecidedRequest((), answer)
     refuse_gone(known)
     if known.declared.deleting:
-        raise RequestError("FAILED_PRECONDITION", f"workload {'/'.join(known.key)}: Deleting: {_still_there(known)}")
+        raise RequestError(
+            "FAILED_PRECONDITION", f"workload {'/'.join(known.workload_key)}: Deleting: {_still_there_text(known)}"
+        )
     transfer.refuse_in_transfer(known)
     counts = migrating.replicas_by_source(state, known, request, moment.now)
     placed = placing.migrate_replicas(state, known, counts, request.to_cluster, moment)
     for cluster, count in counts.items():
-        state.brakes.spend_budget(CAUSE_MIGRATE, cluster, known.key, count)
-    decided = UnansweredDecision(known.declared, (), placed, unmodelled_of(state, known, placed.placement.parts))
+        state.brakes.spend_budget(CAUSE_MIGRATE, cluster, known.workload_key, count)
+    decided = UnansweredDecision(
+        known.declared, (), placed, unmodelled_in_workload(state, known, placed.placement.parts)
+    )
     return answer_decision(state, decided, request.idempotency_key, digest, moment)
 
 
@@ -210,7 +218,7 @@ def decide_delete(state: PlannerState, request: DeleteRequest, moment: Moment) -
     if not declared.deleting:
         declared = replace(declared, deleting=True, replicas=0, generation=declared.generation + 1)
     placed = placing.remove_workload(state, PlacementSubject(declared, known.template, known), moment)
-    decided = UnansweredDecision(declared, (), placed, known.unmodelled)
+    decided = UnansweredDecision(declared, (), placed, known.unmodelled_names)
     return answer_decision(state, decided, request.idempotency_key, digest, moment)
 
 
@@ -282,11 +290,11 @@ def find_workload(state: PlannerState, namespace: str, name: str) -> Workload:
 
 def refuse_gone(workload: Workload) -> None:
     """Raises RequestError for a workload that was deleted and has left every cluster. Its answers are still kept."""
-    if is_gone(workload):
-        raise RequestError("NOT_FOUND", f"workload {'/'.join(workload.key)}: not declared")
+    if is_workload_gone(workload):
+        raise RequestError("NOT_FOUND", f"workload {'/'.join(workload.workload_key)}: not declared")
 
 
-def _still_there(workload: Workload) -> str:
+def _still_there_text(workload: Workload) -> str:
     return f"still in {first_names_text(workload.parts)}"
 
 
@@ -299,7 +307,7 @@ def answer_decision(
     missing = missing_warnings(decided.lacking, placed.placement.parts)
     parts = tuple(replace(part, missing=decided.lacking.get(part.cluster, part.missing)) for part in reply.parts)
     reply = replace(reply, parts=parts, warnings=(*missing, *decided.warnings))
-    declared = with_answer(state.rules, declared, key, digest, reply, moment)
+    declared = with_answer_added(state.rules, declared, key, digest, reply, moment)
     known = state.workloads.get((declared.namespace, declared.name))
     if known is not None and known.declared == declared and not placed.events:
         return DecidedRequest((), reply)

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from planner.core.feasibility.reservation import is_rolling
-from planner.core.knowledge.declared import size_of
+from planner.core.knowledge.declared import declaration_bytes
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.workload import Workload, is_gone
+from planner.core.knowledge.workload import Workload, is_workload_gone
 from planner.core.manifests.kinds import first_unchangeable_field, template_content
 from planner.core.manifests.policy import is_cluster_selected
 from planner.core.manifests.request import Declaration
@@ -34,7 +34,7 @@ def next_declaration(state: PlannerState, declaration: Declaration, known: Workl
     if known is not None:
         before = known.declared
         answered = before.answered
-        old_template = _template_of(before)
+        old_template = _template_json(before)
         rolling_from = _rolling_shapes(state, known)
         template_generation = before.template_generation
         if old_template != declaration.template:
@@ -78,7 +78,7 @@ def _declared_replicas(
     """
     before = known.declared if known is not None else None
     last = before.scale_generation if before is not None else None
-    is_new = known is None or is_gone(known)
+    is_new = known is None or is_workload_gone(known)
     decided = state.scalings.newer_decision(declaration, None if is_new else last)
     if decided is not None:
         return decided.replicas, decided.generation
@@ -88,7 +88,7 @@ def _declared_replicas(
     return 1 if declaration.replicas is None else declaration.replicas, last
 
 
-def with_templates(
+def with_earlier_templates(
     declared: WorkloadDeclared, known: Workload | None, parts: Sequence[Part], *, may_stop: bool = True
 ) -> WorkloadDeclared:
     """Returns the declaration with the manifests of exactly the earlier templates that these parts have.
@@ -121,7 +121,7 @@ def with_templates(
     )
 
 
-def _template_of(declared: WorkloadDeclared) -> bytes:
+def _template_json(declared: WorkloadDeclared) -> bytes:
     template = template_content(json.loads(declared.manifest))
     return json.dumps(template, sort_keys=True, separators=(",", ":")).encode()
 
@@ -129,7 +129,7 @@ def _template_of(declared: WorkloadDeclared) -> bytes:
 def _rolling_shapes(state: PlannerState, known: Workload) -> tuple[Shape, ...]:
     for part in known.parts.values():
         view = state.clusters.get(part.cluster)
-        facts = view.facts.get(known.key) if view is not None else None
+        facts = view.facts.get(known.workload_key) if view is not None else None
         if is_rolling(part, facts, known.declared.rolling_from):
             return known.declared.rolling_from
     return ()
@@ -173,7 +173,7 @@ def dependency_records(
 
 def check_kind(known: Workload | None, declaration: Declaration) -> None:
     """Raises RequestError if the workload is declared with another kind. A name has one kind until it is deleted."""
-    if known is None or is_gone(known):
+    if known is None or is_workload_gone(known):
         return
     name, before = f"workload {declaration.namespace}/{declaration.name}", known.declared
     if before.kind != declaration.kind:
@@ -183,7 +183,7 @@ def check_kind(known: Workload | None, declaration: Declaration) -> None:
 
 def check_unchangeable(known: Workload | None, declaration: Declaration) -> None:
     """Raises RequestError for changes of fields that a member forbids, once a cluster may have the object."""
-    if known is None or is_gone(known) or not known.parts:
+    if known is None or is_workload_gone(known) or not known.parts:
         return
     name = f"workload {declaration.namespace}/{declaration.name}"
     field = first_unchangeable_field(json.loads(known.declared.manifest), json.loads(declaration.manifest))
@@ -197,7 +197,7 @@ def check_dependencies(state: PlannerState, declaration: Declaration) -> None:
     seen = set()
     for entry in declaration.dependencies:
         known = state.declared.dependencies.get((entry.kind, declaration.namespace, entry.name))
-        if known is not None and known.workload != owner and _is_listed(state, known):
+        if known is not None and known.workload != owner and _is_dependency_listed(state, known):
             raise RequestError(
                 "FAILED_PRECONDITION",
                 f"{entry.kind} {declaration.namespace}/{entry.name}: it belongs to workload {known.workload}: "
@@ -208,7 +208,7 @@ def check_dependencies(state: PlannerState, declaration: Declaration) -> None:
         seen.add((entry.kind, entry.name))
 
 
-def _is_listed(state: PlannerState, dependency: DependencyDeclared) -> bool:
+def _is_dependency_listed(state: PlannerState, dependency: DependencyDeclared) -> bool:
     namespace, _, name = dependency.workload.partition("/")
     owner = state.workloads.get((namespace, name))
     wanted = ObjectReference(dependency.kind, dependency.namespace, dependency.name)
@@ -223,8 +223,8 @@ def check_namespace_limits(state: PlannerState, declared: WorkloadDeclared, alon
     because it cannot be left out.
     """
     key, rules = (declared.namespace, declared.name), state.rules
-    held, before = state.declared.usage_of_namespace(declared.namespace), state.declared.size(key)
-    most, size = rules.namespace_bytes_max, size_of(declared, along)
+    held, before = state.declared.usage_of_namespace(declared.namespace), state.declared.workload_bytes(key)
+    most, size = rules.namespace_bytes_max, declaration_bytes(declared, along)
     whose = f"workload {declared.namespace}/{declared.name}: namespace {declared.namespace}"
     if key not in state.workloads and held.workloads >= rules.namespace_workloads_max:
         text = (

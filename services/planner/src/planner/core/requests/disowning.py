@@ -30,29 +30,31 @@ def decide_disown(state: PlannerState, request: DisownRequest, moment: Moment) -
     refuse_gone(known)
     declared = known.declared
     if declared.deleting:
-        text = f"workload {'/'.join(known.key)}: Deleting: it is not disowned any more"
+        text = f"workload {'/'.join(known.workload_key)}: Deleting: it is not disowned any more"
         raise RequestError("FAILED_PRECONDITION", text)
     if not declared.disowning:
-        _refuse_moving(known)
+        _refuse_moving_workload(known)
     parts = tuple(_disowning_part(part, moment) for part in known.parts.values())
-    placed = PlacementResult(_placement(known, parts, moment), Division({}, {}, 0))
+    placed = PlacementResult(_disowned_placement(known, parts, moment), Division({}, {}, 0))
     if not declared.disowning:
         declared = replace(declared, disowning=True, generation=declared.generation + 1)
         placement = replace(placed.placement, workload_generation=declared.generation)
-        events: tuple[Event, ...] = (placement, *needed_events(state, known.key, placement, moment, {}))
+        events: tuple[Event, ...] = (placement, *needed_events(state, known.workload_key, placement, moment, {}))
         placed = replace(placed, placement=placement, changes=events)
-    decided = UnansweredDecision(declared, (), placed, known.unmodelled)
+    decided = UnansweredDecision(declared, (), placed, known.unmodelled_names)
     return answer_decision(state, decided, request.idempotency_key, digest, moment)
 
 
-def _refuse_moving(known: Workload) -> None:
+def _refuse_moving_workload(known: Workload) -> None:
     """Raises RequestError during a move: more replicas run than asked for, and without marks nothing removes them."""
     moving = [f"{part.replicas_leaving} leave {part.cluster}" for part in known.parts.values() if part.replicas_leaving]
     moving += [
         f"{part.replicas_lost} are lost in {part.cluster}" for part in known.parts.values() if part.replicas_lost
     ]
     if moving:
-        text = f"workload {'/'.join(known.key)}: Moving: {', '.join(sorted(moving))}: disown it when that is over"
+        text = (
+            f"workload {'/'.join(known.workload_key)}: Moving: {', '.join(sorted(moving))}: disown it when that is over"
+        )
         raise RequestError("FAILED_PRECONDITION", text)
 
 
@@ -63,5 +65,5 @@ def _disowning_part(part: Part, moment: Moment) -> Part:
     return Part(part.cluster, moment.generation, 0, 0, 0, removing=False, disowning=True)
 
 
-def _placement(known: Workload, parts: tuple[Part, ...], moment: Moment) -> PlacementDecided:
-    return PlacementDecided(*known.key, moment.generation, known.declared.generation, parts, 0, "")
+def _disowned_placement(known: Workload, parts: tuple[Part, ...], moment: Moment) -> PlacementDecided:
+    return PlacementDecided(*known.workload_key, moment.generation, known.declared.generation, parts, 0, "")

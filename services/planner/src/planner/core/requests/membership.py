@@ -9,7 +9,7 @@ from planner.core.knowledge.allowance import CAUSE_DRAIN
 from planner.core.knowledge.brakes import confirmation_scope
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
-from planner.core.knowledge.workload import is_gone
+from planner.core.knowledge.workload import is_workload_gone
 from planner.core.manifests.policy import DEFAULT_POLICY, is_in_tier
 from planner.core.placement.reasons import may_move_by_itself
 from planner.core.requests import answers
@@ -98,7 +98,7 @@ def tier_warnings(state: PlannerState, joined: ClusterJoined) -> tuple[str, ...]
     if view is not None and view.joined is not None and view.joined.tier != joined.tier:
         moves = "what policies do not let be there any more moves elsewhere"
         warnings.append(f"tier: {joined.tier!r}: it was {view.joined.tier!r}: {moves}")
-    policies = _policies(state)
+    policies = _policies_in_use(state)
     tiers = (tier for policy in policies for tier in policy.tiers if joined.node_groups or not tier.node_groups)
     if not any(is_in_tier(tier, joined) for tier in tiers):
         known = {tier for policy in policies for entry in policy.tiers for tier in entry.clusters.tiers}
@@ -127,7 +127,7 @@ def policy_tier_warnings(state: PlannerState, policy: Policy) -> tuple[str, ...]
 
 def _check_tier(state: PlannerState, tier: str) -> None:
     known = {joined.tier for joined in state.joined_clusters()}
-    known |= {name for policy in _policies(state) for entry in policy.tiers for name in entry.clusters.tiers}
+    known |= {name for policy in _policies_in_use(state) for entry in policy.tiers for name in entry.clusters.tiers}
     if tier not in known:
         new = f"; --new-tier allows a new tier{_suggestion_text(tier, known)}"
         raise invalid_argument_error(
@@ -144,8 +144,8 @@ def _suggestion_text(tier: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]}?" if close else ""
 
 
-def _policies(state: PlannerState) -> set[Policy]:
-    kept = (workload.declared for workload in state.workloads.values() if not is_gone(workload))
+def _policies_in_use(state: PlannerState) -> set[Policy]:
+    kept = (workload.declared for workload in state.workloads.values() if not is_workload_gone(workload))
     return {DEFAULT_POLICY, *(declared.policy for declared in kept)}
 
 

@@ -20,7 +20,7 @@ def replicas_by_source(state: PlannerState, workload: Workload, request: Migrate
     Raises RequestError when a cluster is unknown, a brake holds, the policy would move the replicas back, or they
     certainly do not all fit there.
     """
-    key = workload.key
+    key = workload.workload_key
     if not may_move_by_itself(workload):
         raise _refusal_error(
             key, f"a {workload.declared.kind} is not migrated: two clusters would have it at the same time"
@@ -85,7 +85,9 @@ def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, 
     """Raises RequestError if the policy rules the target out: the replicas would be moved back at once."""
     parts, policy = workload.parts, workload.declared.policy
     if _tier_index(state, workload, target.name) == len(policy.tiers):
-        raise _refusal_error(workload.key, f"to_cluster: {target.name!r}: no tier of its policy has this cluster")
+        raise _refusal_error(
+            workload.workload_key, f"to_cluster: {target.name!r}: no tier of its policy has this cluster"
+        )
     after = {cluster: parts[cluster].replicas_kept - count for cluster, count in counts.items()}
     there = parts[target.name].replicas_kept if target.name in parts else 0
     after[target.name] = there + sum(counts.values())
@@ -95,17 +97,17 @@ def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, 
         if count < limit.replicas_min or too_many:
             bound = f"at most {limit.replicas_max}" if too_many else f"at least {limit.replicas_min}"
             raise _refusal_error(
-                workload.key, f"{limit.cluster} would have {counted_noun(count)}: its policy says {bound}"
+                workload.workload_key, f"{limit.cluster} would have {counted_noun(count)}: its policy says {bound}"
             )
 
 
 def _check_room(state: PlannerState, workload: Workload, cluster: str, wanted: int, now: float) -> None:
     there = held_by_cluster(state, workload, now).get(cluster)
-    room = growth_room(state, cluster, workload.possible_shapes_in(cluster), False, now, workload.key)
+    room = growth_room(state, cluster, workload.possible_shapes_in(cluster), False, now, workload.workload_key)
     most = room.certain + (there.may_keep if there is not None else 0)
     if wanted > most:
         raise _refusal_error(
-            workload.key,
+            workload.workload_key,
             f"only {most} of {wanted} replicas certainly fit in {cluster!r} ({limit_text(room.limited_by)})",
         )
 

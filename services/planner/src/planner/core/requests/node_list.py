@@ -37,11 +37,11 @@ def _listed_node(nodes: ClusterNodes, row: int) -> ListedNode:
         cordoned=bool(nodes.unschedulable[row]),
         loan=LOAN_BY_STATE[int(nodes.state[row])],
         stands_for="/".join(virtual) if virtual is not None else "",
-        allocatable=_amounts(nodes, nodes.allocatable[:, row].tolist()),
-        requested=_amounts(nodes, nodes.requested[:, row].tolist()),
+        allocatable=_amounts_of_node(nodes, nodes.allocatable[:, row].tolist()),
+        requested=_amounts_of_node(nodes, nodes.requested[:, row].tolist()),
         taints=tuple(str(taint) for taint in taints),
     )
 
 
-def _amounts(nodes: ClusterNodes, column: list[int]) -> tuple[tuple[str, int], ...]:
+def _amounts_of_node(nodes: ClusterNodes, column: list[int]) -> tuple[tuple[str, int], ...]:
     return tuple(sorted((name, column[index]) for name, index in nodes.resources.items() if column[index]))

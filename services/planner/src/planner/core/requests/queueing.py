@@ -27,7 +27,7 @@ FIRST = QueuePlace(PRIORITY_MAX + 1)
 """The place of a request that sets a brake: it must not wait for other requests."""
 
 
-def place_of(
+def queue_place_of(
     state: PlannerState, request: ApplyRequest | ScaleRequest | DeleteRequest | MigrateRequest | DisownRequest
 ) -> QueuePlace:
     """Returns a request's place, by the applied policy's priority, or else by the priority of the declared workload."""

@@ -7,9 +7,14 @@ from dataclasses import dataclass
 
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
-from planner.core.knowledge.workload import is_gone
+from planner.core.knowledge.workload import is_workload_gone
 from planner.core.manifests.kinds import WHOLE
-from planner.core.requests.adopting import RunningReplicas, declared_as_found, manifest_texts, refuse_different
+from planner.core.requests.adopting import (
+    RunningReplicas,
+    declared_as_found,
+    manifest_texts,
+    refuse_different_manifests,
+)
 from spillway.api import RecoveredWorkload, RecoverFleetReply, RecoverFleetRequest, RequestError, invalid_argument_error
 from spillway.events import FOUND, AdoptionAsked, Event, WorkloadFound
 from spillway.feasibility.cluster_view import WorkloadKey
@@ -95,7 +100,7 @@ def _consider_workload(
 ) -> tuple[str, str, tuple[Event, ...]]:
     """Returns the state of one workload for the answer, the reason, and the events that would recover it."""
     known = state.workloads.get(key)
-    if known is not None and not is_gone(known):
+    if known is not None and not is_workload_gone(known):
         parts = known.parts
         same = all(name in parts and parts[name].found_uid == one.uid for name, one in found.items())
         if same:
@@ -113,7 +118,7 @@ def _consider_workload(
     if kind in WHOLE and len(found) > 1:
         return REFUSED, f"a {kind} goes whole to one cluster, and is in {' and '.join(sorted(found))}", ()
     try:
-        refuse_different(key, found)
+        refuse_different_manifests(key, found)
         decided = declared_as_found(state, key, manifest_texts(found[min(found)]), running, moment, "Recover")
     except RequestError as error:
         return REFUSED, error.text, ()

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from planner.core.knowledge.declared import answer_size
+from planner.core.knowledge.declared import answer_bytes
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
@@ -48,7 +48,7 @@ def remembered_answer(
     return None
 
 
-def with_answer(
+def with_answer_added(
     rules: PlannerRules, declared: WorkloadDeclared, key: str, digest: str, reply: PlacementReply, moment: Moment
 ) -> WorkloadDeclared:
     """Returns the declaration with this answer added, if the request has a key."""
@@ -67,7 +67,7 @@ def without_old_answers(rules: PlannerRules, declared: WorkloadDeclared, moment:
     fresh = list(_fresh_answers(declared.answered, rules, moment))[-rules.keys_kept_max :]
     size = 0
     for index in reversed(range(len(fresh))):
-        size += answer_size(fresh[index])
+        size += answer_bytes(fresh[index])
         if size > rules.answers_bytes_max and index < len(fresh) - 1:
             fresh = fresh[index + 1 :]
             break

@@ -159,7 +159,7 @@ class LoanHistory:
             lost_core_seconds=clamp_to_int64(sum(found.lost.values()) // MILLI),
         )
 
-    def forget(self, name: str) -> None:
+    def forget_loan(self, name: str) -> None:
         """Forgets the node's loan, after NodeReturned is acknowledged."""
         self._loans.pop(name, None)
 

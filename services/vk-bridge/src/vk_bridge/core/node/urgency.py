@@ -19,7 +19,7 @@ class Urgency(IntEnum):
     EMPTY = 3
 
 
-def urgency(state: str, *, recalled: bool, has_real_pods: bool) -> Urgency:
+def urgency_of_node(state: str, *, recalled: bool, has_real_pods: bool) -> Urgency:
     """Returns the rank of a node. state: of its register.
 
     recalled: whether the node has an open recall, so that its owner waits.

@@ -67,7 +67,7 @@ class ClusterUsage:
         if hour is None or at_ms - hour.last_ms > self._quiet_ms_max or at_ms < hour.last_ms:
             hour = self._hours[name] = _Hour(at_ms, at_ms, use)
         else:
-            _pass_time(hour, at_ms)
+            _add_time_to_sums(hour, at_ms)
             if hour.last.own_pods and not use.own_pods:
                 self._last_pod_ms[name] = at_ms
             hour.last = use
@@ -90,7 +90,7 @@ class ClusterUsage:
         if hour is None or at_ms < _hour_end_ms(hour):
             return
         end_ms, seen_ms = _hour_end_ms(hour), hour.last_ms + self._quiet_ms_max
-        _pass_time(hour, min(end_ms, seen_ms))
+        _add_time_to_sums(hour, min(end_ms, seen_ms))
         self._over.append((name, hour))
         del self._hours[name]
         if seen_ms >= end_ms:
@@ -106,10 +106,10 @@ class ClusterUsage:
             from_ms=hour.from_ms,
             until_ms=hour.last_ms,
             rule=hour.last.rule,
-            allocatable=_amounts(hour.last.allocatable),
-            requested_max=_amounts(hour.requested_max),
-            used_average=_amounts({key: value // hour.used_ms for key, value in hour.used_sum.items()}),
-            used_max=_amounts(hour.used_max),
+            allocatable=_sorted_amounts(hour.last.allocatable),
+            requested_max=_sorted_amounts(hour.requested_max),
+            used_average=_sorted_amounts({key: value // hour.used_ms for key, value in hour.used_sum.items()}),
+            used_max=_sorted_amounts(hour.used_max),
             pods_max=hour.pods_max,
             last_pod_ms=self._last_pod_ms.get(name, 0),
             idle_ms=hour.idle_ms,
@@ -129,7 +129,7 @@ def _hour_end_ms(hour: _Hour) -> int:
     return (hour.from_ms // HOUR_MS + 1) * HOUR_MS
 
 
-def _pass_time(hour: _Hour, at_ms: int) -> None:
+def _add_time_to_sums(hour: _Hour, at_ms: int) -> None:
     """Adds the time since the last change to the sums, with the use that held until now."""
     passed_ms, use = at_ms - hour.last_ms, hour.last
     hour.last_ms = at_ms
@@ -149,5 +149,5 @@ def _raise_peaks(hour: _Hour) -> None:
             peaks[name] = max(peaks.get(name, 0), amount)
 
 
-def _amounts(amounts: Mapping[str, int]) -> Amounts:
+def _sorted_amounts(amounts: Mapping[str, int]) -> Amounts:
     return tuple(sorted((name, clamp_to_int64(amount)) for name, amount in amounts.items()))

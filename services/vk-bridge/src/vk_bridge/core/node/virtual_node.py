@@ -92,7 +92,7 @@ def offered_amounts(node: Manifest, taken: Mapping[str, int] | None) -> dict[str
     return dict(sorted(amounts.items()))
 
 
-def virtual_node(
+def make_virtual_node(
     node: Manifest, amounts: Mapping[str, int], virtual_spec: VirtualNodeSpec, *, is_open: bool
 ) -> dict[str, Any]:
     """Returns the virtual node of this real node. amounts: the result of `offered`.
@@ -107,12 +107,12 @@ def virtual_node(
         "kind": "Node",
         "metadata": {
             "name": virtual_node_name(virtual_spec.cluster, name),
-            "labels": _labels(node, virtual_spec),
-            "annotations": _annotations(name, virtual_spec),
+            "labels": _labels_to_show(node, virtual_spec),
+            "annotations": _annotations_to_show(name, virtual_spec),
         },
         "spec": {
             "unschedulable": not is_open or bool(spec.get("unschedulable")),
-            "taints": _taints(spec.get("taints") or (), virtual_spec),
+            "taints": _taints_to_show(spec.get("taints") or (), virtual_spec),
         },
         "status": {
             "capacity": shown,
@@ -120,7 +120,7 @@ def virtual_node(
             "conditions": [
                 dict(entry) for entry in status.get("conditions") or () if entry.get("type") in MIRRORED_CONDITIONS
             ],
-            **_endpoint(virtual_spec),
+            **_kubelet_endpoint_status(virtual_spec),
             "nodeInfo": {key: (status.get("nodeInfo") or {}).get(key, "") for key in MIRRORED_INFO},
         },
     }
@@ -142,8 +142,8 @@ def is_current(actual: Manifest, wanted: Manifest, heartbeat_seconds: int) -> bo
     return (
         bool(spec.get("unschedulable")) == wanted["spec"]["unschedulable"]
         and _sorted_taints(spec.get("taints") or ()) == _sorted_taints(wanted["spec"]["taints"])
-        and _amounts(status) == _amounts(wanted["status"])
-        and _conditions(status) == _conditions(wanted["status"])
+        and _allocatable_amounts(status) == _allocatable_amounts(wanted["status"])
+        and _mirrored_conditions(status) == _mirrored_conditions(wanted["status"])
         and _heartbeat_ms(wanted["status"]) - _heartbeat_ms(status) < heartbeat_seconds * MILLI
     )
 
@@ -167,7 +167,7 @@ def read_virtual_node(node: Manifest, cluster: str, name: str, *, current: bool,
 def has_our_endpoint(actual: Manifest, virtual_spec: VirtualNodeSpec) -> bool:
     """Returns whether the virtual node names the kubelet API of this instance."""
     status = actual.get("status") or {}
-    return all((status.get(key) or []) == value for key, value in _endpoint(virtual_spec).items())
+    return all((status.get(key) or []) == value for key, value in _kubelet_endpoint_status(virtual_spec).items())
 
 
 def shown_address(node: Manifest | None) -> str:
@@ -176,7 +176,7 @@ def shown_address(node: Manifest | None) -> str:
     return next((one["address"] for one in addresses if one.get("type") == "InternalIP"), "")
 
 
-def _endpoint(virtual_spec: VirtualNodeSpec) -> dict[str, Any]:
+def _kubelet_endpoint_status(virtual_spec: VirtualNodeSpec) -> dict[str, Any]:
     """Returns the status fields that name the kubelet API. Without a kubelet API there is no address.
 
     With an address alone, a pool's API server would ask port 10250 there, which is a kubelet that is not ours.
@@ -187,7 +187,7 @@ def _endpoint(virtual_spec: VirtualNodeSpec) -> dict[str, Any]:
     }
 
 
-def _labels(node: Manifest, virtual_spec: VirtualNodeSpec) -> dict[str, str]:
+def _labels_to_show(node: Manifest, virtual_spec: VirtualNodeSpec) -> dict[str, str]:
     name = node["metadata"]["name"]
     theirs = node["metadata"].get("labels") or {}
     return {
@@ -201,12 +201,12 @@ def _labels(node: Manifest, virtual_spec: VirtualNodeSpec) -> dict[str, str]:
     }
 
 
-def _annotations(name: str, virtual_spec: VirtualNodeSpec) -> dict[str, str]:
+def _annotations_to_show(name: str, virtual_spec: VirtualNodeSpec) -> dict[str, str]:
     cost = {COST_PER_HOUR: f"{virtual_spec.cost_per_hour:g}"} if virtual_spec.cost_per_hour else {}
     return {LENT_NODE: name, LOAN: loan_text(virtual_spec.loan), **cost}
 
 
-def _taints(theirs: Iterable[Manifest], virtual_spec: VirtualNodeSpec) -> list[dict[str, str]]:
+def _taints_to_show(theirs: Iterable[Manifest], virtual_spec: VirtualNodeSpec) -> list[dict[str, str]]:
     kept = [
         {key: taint[key] for key in ("key", "value", "effect") if taint.get(key)}
         for taint in theirs
@@ -221,7 +221,7 @@ def _sorted_taints(taints: Iterable[Manifest]) -> list[tuple[str, str, str]]:
     return sorted(taint for taint in read if not taint[0].startswith(TRANSIENT_TAINTS))
 
 
-def _conditions(status: Manifest) -> dict[str, tuple[str, str]]:
+def _mirrored_conditions(status: Manifest) -> dict[str, tuple[str, str]]:
     """Returns the mirrored conditions. If the pool set one to Unknown, it differs, and the node is written again."""
     return {
         entry["type"]: (entry.get("status", ""), entry.get("reason", ""))
@@ -236,12 +236,12 @@ def _heartbeat_ms(status: Manifest) -> int:
     return max((unix_ms(entry.get("lastHeartbeatTime")) for entry in told), default=0)
 
 
-def _amounts(status: Manifest) -> dict[str, int | str]:
+def _allocatable_amounts(status: Manifest) -> dict[str, int | str]:
     """Returns the allocatable amounts as numbers, because a server writes 4000m as 4."""
-    return {name: _amount(name, str(quantity)) for name, quantity in (status.get("allocatable") or {}).items()}
+    return {name: _parse_amount(name, str(quantity)) for name, quantity in (status.get("allocatable") or {}).items()}
 
 
-def _amount(name: str, quantity: str) -> int | str:
+def _parse_amount(name: str, quantity: str) -> int | str:
     try:
         return parse_quantity(quantity, milli=name == "cpu")
     except ValueError:

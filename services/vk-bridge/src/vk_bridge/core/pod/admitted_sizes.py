@@ -110,7 +110,7 @@ def _counted_and_largest_sums(name: str, held: Iterable[AdmittedSizes]) -> tuple
 Kind = frozenset[tuple[str, int]]
 
 
-def _kind(counted: Mapping[str, int]) -> Kind:
+def _kind_of_requests(counted: Mapping[str, int]) -> Kind:
     return frozenset(counted.items())
 
 
@@ -139,7 +139,7 @@ class Refusals:
         """Returns whether this pod does not fit the room, if a node refused one of its kind within the pause."""
         if all(now - at >= pause_seconds for _, at in self._kinds.values()):
             return False
-        sizes, at = self._kinds.get(_kind(_requested_amounts(pool_pod)), (NOTHING, now - pause_seconds))
+        sizes, at = self._kinds.get(_kind_of_requests(_requested_amounts(pool_pod)), (NOTHING, now - pause_seconds))
         return now - at < pause_seconds and any(more > room.get(name, 0) for name, more in sizes.admitted.items())
 
     def update_refusals(self, node: str, refused: Mapping[str, AdmittedSizes], now: float) -> RefusedLately:
@@ -150,7 +150,7 @@ class Refusals:
         before = self._by_node.pop(node, {})
         seen = {uid: before.get(uid, (sizes, now)) for uid, sizes in refused.items()}
         grown = [sizes for uid, sizes in refused.items() if uid not in before and sizes.added_amounts()]
-        self._kinds |= {_kind(sizes.counted): (sizes, now) for sizes in grown}
+        self._kinds |= {_kind_of_requests(sizes.counted): (sizes, now) for sizes in grown}
         self._kinds = {kind: one for kind, one in self._kinds.items() if now < one[1] + self._kept_seconds}
         counts = {uid: one for uid, one in {**before, **seen}.items() if now < one[1] + self._kept_seconds}
         if seen or counts:

@@ -164,7 +164,7 @@ class DisruptionBudgets:
         if not namespace.budgets:
             del self._namespaces[budget.metadata.namespace]
 
-    def of(self, pod: Manifest) -> Amounts:
+    def budgets_of_pod(self, pod: Manifest) -> Amounts:
         """Returns the budgets that select a pod, in the order of namespace/name, with the disruptions each allows.
 
         Of the budgets that may select any pod of the namespace only the strictest is returned: there may be thousands,

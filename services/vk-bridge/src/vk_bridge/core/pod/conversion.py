@@ -27,7 +27,7 @@ from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.downward_api import downward_annotations, translated_field
 from vk_bridge.core.pod.known_fields import KEPT_SPEC
 from vk_bridge.core.pod.propagated_metadata import CARRIED, carried_annotations, carried_labels
-from vk_bridge.core.pod.refusals import is_api_access, reasons_against
+from vk_bridge.core.pod.refusals import is_api_access, reasons_against_spec
 from vk_bridge.core.pod.update import mutable_fields_text
 
 CONTENT: Final = ("data", "binaryData", "stringData")
@@ -95,11 +95,11 @@ def convert_pod(pod: Manifest, node: str, side: PoolSide) -> ConvertedPod | Conv
 
     The result meets Pod Security baseline. The owner's namespace enforces that if the owner's API server checks it.
     """
-    reasons = tuple(dict.fromkeys(reasons_against(pod["spec"])))
+    reasons = tuple(dict.fromkeys(reasons_against_spec(pod["spec"])))
     if reasons:
         return ConversionRefused(reasons)
     translation = _Translation(pod, side)
-    spec = translation.spec(node)
+    spec = translation.real_pod_spec(node)
     if translation.no_names:
         return ConversionRefused(tuple(translation.no_names))
     if len(translation.references) > REFERENCES_MAX:
@@ -119,7 +119,7 @@ def convert_pod(pod: Manifest, node: str, side: PoolSide) -> ConvertedPod | Conv
         return ConversionRefused(
             (f"annotations: {total} bytes {WITH_DOWNWARD}; at most {ANNOTATIONS_BYTES_MAX} are possible",)
         )
-    namespace, name = real_place(pod, side.pool_id)
+    namespace, name = real_pod_place(pod, side.pool_id)
     made = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -144,13 +144,13 @@ def host_name(pod_name: str) -> str:
     return "" if "." in name else name
 
 
-def real_place(pool_pod: Manifest, pool_id: str) -> tuple[str, str]:
+def real_pod_place(pool_pod: Manifest, pool_id: str) -> tuple[str, str]:
     """Returns the namespace and name of a pool pod's real pod."""
     metadata = pool_pod["metadata"]
     return namespace_in_owner(metadata["namespace"]), object_name_in_owner(pool_id, metadata["name"], metadata["uid"])
 
 
-def copy_of(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | ConversionRefused:
+def make_copy(found: Manifest, kind: str, side: PoolSide) -> dict[str, Any] | ConversionRefused:
     """Returns the owner's copy of a pool's ConfigMap or Secret. A token for the pool's API is never copied."""
     metadata = found["metadata"]
     if kind == SECRET and found.get("type") == "kubernetes.io/service-account-token":
@@ -233,7 +233,7 @@ class _Translation:
         self.no_names: dict[str, None] = {}
         self._dropped = {volume["name"] for volume in self._spec.get("volumes") or () if is_api_access(volume)}
 
-    def spec(self, node: str) -> dict[str, Any]:
+    def real_pod_spec(self, node: str) -> dict[str, Any]:
         """Returns the real pod's spec. Known fields are kept, then containers, volumes and pull secrets are translated.
 
         Last come the fields that the pool pod must not choose: node, selector, tolerations, no token of the owner.
@@ -241,8 +241,10 @@ class _Translation:
         spec: dict[str, Any] = {key: value for key, value in self._spec.items() if key in KEPT_SPEC}
         for kind in ("containers", "initContainers"):
             if self._spec.get(kind):
-                spec[kind] = [self._container(container) for container in self._spec[kind]]
-        volumes = [self._volume(one) for one in self._spec.get("volumes") or () if one["name"] not in self._dropped]
+                spec[kind] = [self._translate_container(container) for container in self._spec[kind]]
+        volumes = [
+            self._translate_volume(one) for one in self._spec.get("volumes") or () if one["name"] not in self._dropped
+        ]
         # An API server admits entries without a name, and a kubelet ignores them.
         named = [one["name"] for one in self._spec.get("imagePullSecrets") or () if one.get("name")]
         pulls = [{"name": self._add_copy_reference(SECRET, name, True)} for name in named]
@@ -253,12 +255,12 @@ class _Translation:
             **({"imagePullSecrets": pulls} if pulls else {}),
             "nodeName": node,
             "nodeSelector": {LENDING: LENT},
-            "tolerations": self._tolerations(),
+            "tolerations": self._real_pod_tolerations(),
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
         }
 
-    def _tolerations(self) -> list[dict[str, Any]]:
+    def _real_pod_tolerations(self) -> list[dict[str, Any]]:
         """Returns the real pod's tolerations.
 
         A toleration without an effect covers all; a kubelet checks NoExecute alone.
@@ -267,17 +269,17 @@ class _Translation:
         kept = [{**entry, "effect": NO_EXECUTE} for entry in theirs if entry.get("effect", "") in ("", NO_EXECUTE)]
         return [{"key": LENDING, "operator": "Exists", "effect": "NoSchedule"}, *kept]
 
-    def _container(self, container: Manifest) -> dict[str, Any]:
+    def _translate_container(self, container: Manifest) -> dict[str, Any]:
         made = dict(container)
         if container.get("env"):
-            made["env"] = [self._variable(variable) for variable in container["env"]]
+            made["env"] = [self._translate_variable(variable) for variable in container["env"]]
         if container.get("envFrom"):
             made["envFrom"] = [self._translate_env_from(source) for source in container["envFrom"]]
         if container.get("volumeMounts"):
             made["volumeMounts"] = [one for one in container["volumeMounts"] if one["name"] not in self._dropped]
         return made
 
-    def _variable(self, variable: Manifest) -> dict[str, Any]:
+    def _translate_variable(self, variable: Manifest) -> dict[str, Any]:
         source = variable.get("valueFrom")
         return {**variable, "valueFrom": self._translate_value_source(source)} if source else dict(variable)
 
@@ -297,7 +299,7 @@ class _Translation:
                 made[field] = self._translate_object_reference(kind, source[field], "name")
         return made
 
-    def _volume(self, volume: Manifest) -> dict[str, Any]:
+    def _translate_volume(self, volume: Manifest) -> dict[str, Any]:
         made = dict(volume)
         if volume.get("configMap"):
             made["configMap"] = self._translate_object_reference(CONFIG_MAP, volume["configMap"], "name")

@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from spillway.lending_marks import digest
+from spillway.lending_marks import digest_of_parts
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.core.pod.propagated_metadata import DOWNWARD_PREFIX, is_carried
+from vk_bridge.core.pod.propagated_metadata import DOWNWARD_PREFIX, is_carried_key
 
 ANNOTATION_BY_FIELD: Final = {
     "metadata.name": "name",
@@ -31,12 +31,12 @@ _ONE_OF_MANY: Final = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re
 def translated_field(path: str, prefixes: Sequence[str]) -> tuple[str, bool]:
     """Returns the path on the real pod, and whether an annotation has to carry it. prefixes: the carried ones."""
     one = _ONE_OF_MANY.fullmatch(path)
-    told = path in ANNOTATION_BY_FIELD or (one is not None and not is_carried(one[2], prefixes))
+    told = path in ANNOTATION_BY_FIELD or (one is not None and not is_carried_key(one[2], prefixes))
     return (f"metadata.annotations['{_annotation_key(path)}']", True) if told else (path, False)
 
 
 def _annotation_key(path: str) -> str:
-    return DOWNWARD_PREFIX + (ANNOTATION_BY_FIELD.get(path) or f"field-{digest(path)}")
+    return DOWNWARD_PREFIX + (ANNOTATION_BY_FIELD.get(path) or f"field-{digest_of_parts(path)}")
 
 
 def downward_annotations(pod: Manifest, virtual_node: str, fields: Iterable[str]) -> dict[str, str]:
@@ -46,8 +46,8 @@ def downward_annotations(pod: Manifest, virtual_node: str, fields: Iterable[str]
         "metadata.name": metadata["name"],
         "metadata.namespace": metadata["namespace"],
         "metadata.uid": metadata["uid"],
-        "metadata.labels": _map_text(metadata.get("labels") or {}),
-        "metadata.annotations": _map_text(metadata.get("annotations") or {}),
+        "metadata.labels": _text_of_map(metadata.get("labels") or {}),
+        "metadata.annotations": _text_of_map(metadata.get("annotations") or {}),
         "spec.nodeName": virtual_node,
         "spec.serviceAccountName": spec.get("serviceAccountName") or "default",
     }
@@ -65,7 +65,7 @@ def _label_or_annotation_value(metadata: Manifest, path: str) -> str:
     return value
 
 
-def _map_text(pairs: Manifest) -> str:
+def _text_of_map(pairs: Manifest) -> str:
     """Returns a map as a kubelet writes it: key="value", Go-quoted, sorted, one a line."""
     return "\n".join(f"{key}={_go_quoted_text(value)}" for key, value in sorted(pairs.items()))
 

@@ -17,7 +17,7 @@ _NUMBERS: Final = 64
 """The number of characters that a pod's own numbers, or one of its amounts, count as."""
 
 
-def lent_pod(pod: Manifest, requests: Amounts, budgets: Amounts) -> LentPod:
+def make_lent_pod(pod: Manifest, requests: Amounts, budgets: Amounts) -> LentPod:
     """Returns the LentPod of a pool pod. requests: by resource. budgets: as in LentPod."""
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     owner = next((one for one in metadata.get("ownerReferences") or () if one.get("controller")), None)
@@ -27,7 +27,7 @@ def lent_pod(pod: Manifest, requests: Amounts, budgets: Amounts) -> LentPod:
         uid=metadata["uid"],
         group=f"{owner['kind']}/{metadata['namespace']}/{owner['name']}" if owner else "",
         requests=requests,
-        priority=_int32(spec.get("priority")),
+        priority=_int32_or_zero(spec.get("priority")),
         deletion_cost=_parse_int32((metadata.get("annotations") or {}).get(DELETION_COST, "0")),
         started_ms=_started_ms(pod),
         budgets=budgets,
@@ -40,7 +40,7 @@ def pods_within_record_limit(pods: Iterable[LentPod]) -> tuple[LentPod, ...]:
     The loss of others is unknown.
     """
     room, kept = CHARACTERS_MAX, list[LentPod]()
-    for length, pod in sorted(((_length(pod), pod) for pod in pods), key=lambda found: found[0]):
+    for length, pod in sorted(((_encoded_length(pod), pod) for pod in pods), key=lambda found: found[0]):
         room -= length
         if room < 0:
             break
@@ -48,7 +48,7 @@ def pods_within_record_limit(pods: Iterable[LentPod]) -> tuple[LentPod, ...]:
     return tuple(sorted(kept, key=lambda pod: pod.uid))
 
 
-def _length(pod: LentPod) -> int:
+def _encoded_length(pod: LentPod) -> int:
     texts = (pod.namespace, pod.name, pod.uid, pod.group)
     amounts = (*pod.requests, *pod.budgets)
     return sum(map(len, texts)) + sum(len(name) for name, _ in amounts) + _NUMBERS * (1 + len(amounts))
@@ -78,9 +78,9 @@ def _parse_int32(text: str) -> int:
         number = int(text) if len(text) <= len("-2147483648") else 0
     except ValueError:
         return 0
-    return _int32(number)
+    return _int32_or_zero(number)
 
 
-def _int32(number: object) -> int:
+def _int32_or_zero(number: object) -> int:
     """Returns an int32, and 0 for any other value: in Kubernetes a priority and a deletion cost are int32."""
     return number if isinstance(number, int) and -(2**31) <= number < 2**31 else 0

@@ -17,18 +17,18 @@ NEVER: Final = (PREFIX, DOWNWARD_PREFIX)
 """Our own prefixes, which are never carried over."""
 
 
-def is_carried(key: str, prefixes: Sequence[str]) -> bool:
+def is_carried_key(key: str, prefixes: Sequence[str]) -> bool:
     """Returns whether a key is carried over. prefixes: the prefixes that are carried over, with their slash."""
     return not key.startswith(NEVER) and ("/" not in key or key.startswith(tuple(prefixes)))
 
 
 def carried_labels(pool_pod: Manifest, prefixes: Sequence[str]) -> dict[str, str]:
-    return _carried(pool_pod["metadata"].get("labels") or {}, prefixes)
+    return _carried_entries(pool_pod["metadata"].get("labels") or {}, prefixes)
 
 
 def carried_annotations(pool_pod: Manifest, prefixes: Sequence[str]) -> dict[str, str]:
-    return _carried(pool_pod["metadata"].get("annotations") or {}, prefixes)
+    return _carried_entries(pool_pod["metadata"].get("annotations") or {}, prefixes)
 
 
-def _carried(found: Mapping[str, str], prefixes: Sequence[str]) -> dict[str, str]:
-    return {key: value for key, value in found.items() if is_carried(key, prefixes)}
+def _carried_entries(found: Mapping[str, str], prefixes: Sequence[str]) -> dict[str, str]:
+    return {key: value for key, value in found.items() if is_carried_key(key, prefixes)}

@@ -27,7 +27,7 @@ API_ACCESS_SOURCES: Final[list[dict[str, Any]]] = [
 HANDLERS: Final = ("httpGet", "tcpSocket")
 
 
-def reasons_against(spec: Manifest) -> Iterator[str]:
+def reasons_against_spec(spec: Manifest) -> Iterator[str]:
     """Yields the reasons why a pod of this spec does not run on a lent node; each names the field.
 
     No reason: it may run.

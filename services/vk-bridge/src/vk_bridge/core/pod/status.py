@@ -41,13 +41,19 @@ def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dic
         return None
     kept = {key: value for key, value in shown.items() if key not in MIRRORED}
     found = {key: real[key] for key in MIRRORED if key in real}
-    wanted = {**kept, "phase": "Pending", **found, "hostIP": address, "conditions": _conditions(pool_pod, real_pod)}
+    wanted = {
+        **kept,
+        "phase": "Pending",
+        **found,
+        "hostIP": address,
+        "conditions": _mirrored_conditions(pool_pod, real_pod),
+    }
     if is_refused_by_its_node(real_pod):
-        wanted["message"] = _why_refused(real_pod, pool_pod)
-    return None if _are_alike(wanted, shown) else wanted
+        wanted["message"] = _refusal_message(real_pod, pool_pod)
+    return None if _are_equal_statuses(wanted, shown) else wanted
 
 
-def _why_refused(real_pod: Manifest, pool_pod: Manifest) -> str:
+def _refusal_message(real_pod: Manifest, pool_pod: Manifest) -> str:
     """Returns the kubelet's message, and what people in the pool cannot see: the pod was larger in the owner."""
     message, added = real_pod["status"].get("message", ""), added_sizes_text(real_pod, pool_pod)
     return f"{message}; the cluster where it was to run adds to what it asks for: {added}" if added else message
@@ -82,7 +88,7 @@ def waiting_status(pool_pod: Manifest, container_reason: str, message: str) -> d
         for container in pool_pod["spec"].get("containers") or ()
     ]
     wanted = {**shown, "phase": "Pending", "containerStatuses": statuses}
-    return None if shown.get("phase") in ENDED or _are_alike(wanted, shown) else wanted
+    return None if shown.get("phase") in ENDED or _are_equal_statuses(wanted, shown) else wanted
 
 
 def status_after_update(pool_pod: Manifest, reason: str = "", message: str = "") -> dict[str, Any] | None:
@@ -100,7 +106,7 @@ def status_after_update(pool_pod: Manifest, reason: str = "", message: str = "")
     return {**shown, "conditions": [new, *others] if reason else others}
 
 
-def _are_alike(wanted: Manifest, shown: Manifest) -> bool:
+def _are_equal_statuses(wanted: Manifest, shown: Manifest) -> bool:
     """Returns whether two statuses are equal. A server writes times that nobody set as null."""
     return bool(without_nulls(dict(wanted)) == without_nulls(dict(shown)))
 
@@ -113,13 +119,13 @@ def has_had_real_pod(pool_pod: Manifest) -> bool:
     )
 
 
-def _conditions(pool_pod: Manifest, real_pod: Manifest) -> list[dict[str, Any]]:
+def _mirrored_conditions(pool_pod: Manifest, real_pod: Manifest) -> list[dict[str, Any]]:
     ours = [NOT_RESIZED] if is_resized(real_pod, pool_pod) else []
     hidden = (*POOLS_OWN, *(one["type"] for one in ours))
-    own = [entry for entry in _conditions_of(pool_pod) if entry.get("type") in POOLS_OWN]
-    theirs = [entry for entry in _conditions_of(real_pod) if entry.get("type") not in hidden]
+    own = [entry for entry in _pod_conditions(pool_pod) if entry.get("type") in POOLS_OWN]
+    theirs = [entry for entry in _pod_conditions(real_pod) if entry.get("type") not in hidden]
     return [*own, *theirs, *ours, {"type": CREATED, "status": "True"}]
 
 
-def _conditions_of(pod: Manifest) -> list[dict[str, Any]]:
+def _pod_conditions(pod: Manifest) -> list[dict[str, Any]]:
     return list((pod.get("status") or {}).get("conditions") or ())

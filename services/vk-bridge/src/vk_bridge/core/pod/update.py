@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from spillway.lending_marks import GIVEN, digest
+from spillway.lending_marks import GIVEN, digest_of_parts
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.propagated_metadata import carried_annotations, carried_labels
 
@@ -40,7 +40,11 @@ def mutable_fields(pool_pod: Manifest, prefixes: Sequence[str]) -> MutableFields
     images = {one["name"]: one.get("image", "") for kind in KINDS for one in spec.get(kind) or ()}
     labels, annotations = carried_labels(pool_pod, prefixes), carried_annotations(pool_pod, prefixes)
     return MutableFields(
-        images, spec.get("activeDeadlineSeconds"), _digest(labels), _digest(annotations), _sizes_digest(spec)
+        images,
+        spec.get("activeDeadlineSeconds"),
+        _digest_of_values(labels),
+        _digest_of_values(annotations),
+        _sizes_digest(spec),
     )
 
 
@@ -90,7 +94,9 @@ def _encode_fields(one: MutableFields) -> str:
 def _sizes_digest(spec: Manifest) -> str:
     containers = {f"{kind}/{one['name']}": one.get("resources") for kind in KINDS for one in spec.get(kind) or ()}
     asked = {**containers, "": spec.get("resources")}
-    return digest(*(msgspec.json.encode(asked[name] or {}, order="deterministic").decode() for name in sorted(asked)))
+    return digest_of_parts(
+        *(msgspec.json.encode(asked[name] or {}, order="deterministic").decode() for name in sorted(asked))
+    )
 
 
 def _read_given_fields(real_pod: Manifest) -> MutableFields | None:
@@ -101,5 +107,5 @@ def _read_given_fields(real_pod: Manifest) -> MutableFields | None:
         return None
 
 
-def _digest(values: Mapping[str, str]) -> str:
-    return digest(*(text for pair in sorted(values.items()) for text in pair))
+def _digest_of_values(values: Mapping[str, str]) -> str:
+    return digest_of_parts(*(text for pair in sorted(values.items()) for text in pair))

@@ -64,7 +64,7 @@ class _Class:
     idle: list[CandidateNode] = field(default_factory=list)
 
 
-def verdicts(
+def verdict_by_node(
     candidates: Iterable[CandidateNode], declared: LendingDeclared | None, needs: Sequence[Shape | None]
 ) -> dict[str, NodeVerdict]:
     """Returns for each node by name whether it should be, or stay, lent to the pool.
@@ -73,12 +73,12 @@ def verdicts(
         any node might be of use. A verdict does not end a loan: only a recall does.
     """
     found: dict[str, NodeVerdict] = {}
-    for _ in decide_in_slices(candidates, declared, needs, 1, found):
+    for _ in decide_verdicts_in_slices(candidates, declared, needs, 1, found):
         pass
     return found
 
 
-def decide_in_slices(
+def decide_verdicts_in_slices(
     candidates: Iterable[CandidateNode],
     declared: LendingDeclared | None,
     needs: Sequence[Shape | None],
@@ -97,7 +97,7 @@ def decide_in_slices(
     for number, node in enumerate(candidates, 1):
         if number % slice_nodes == 0:
             yield
-        rule = rule_of(node.labels, declared.rules)
+        rule = rule_for_labels(node.labels, declared.rules)
         if rule is None:
             found[node.name] = NodeVerdict("", "no rule is about it")
             continue
@@ -115,7 +115,7 @@ def decide_in_slices(
         found.update(_verdicts_within_share(kind))
 
 
-def rule_of(labels: Mapping[str, str], rules: Iterable[LendingRule]) -> LendingRule | None:
+def rule_for_labels(labels: Mapping[str, str], rules: Iterable[LendingRule]) -> LendingRule | None:
     """Returns the first rule that covers a node with these labels."""
     return next((rule for rule in rules if matches_labels(rule.nodes, labels)), None)
 

@@ -12,7 +12,7 @@ from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.steps import DesiredLoan
 from vk_bridge.core.node.virtual_node import VirtualNodeSpec
 from vk_bridge.core.pod.parsing import GRACE_SECONDS
-from vk_bridge.core.selection.candidates import NodeVerdict, decide_in_slices, rule_of
+from vk_bridge.core.selection.candidates import NodeVerdict, decide_verdicts_in_slices, rule_for_labels
 from vk_bridge.core.selection.owner_cache import OwnerCache
 
 IDLE = "idle"
@@ -60,11 +60,13 @@ class DesiredLoans:
         Before these it yields an empty name after every slice_nodes nodes, so that other work can go on.
         """
         mirror, lends = self._mirror, self._state.lending_in_force(self._cluster)
-        candidates = [mirror.candidate(name, self._returned_seconds(name)) for name in mirror.nodes]
+        candidates = [mirror.candidate_node(name, self._returned_seconds(name)) for name in mirror.nodes]
         found: dict[str, NodeVerdict] = {}
         yield from (
             ""
-            for _ in decide_in_slices(candidates, lends, self._state.needed_shapes(self._cluster), slice_nodes, found)
+            for _ in decide_verdicts_in_slices(
+                candidates, lends, self._state.needed_shapes(self._cluster), slice_nodes, found
+            )
         )
         self._verdicts = {one.name: (found[one.name], one.state) for one in candidates}
         yield from (
@@ -75,11 +77,11 @@ class DesiredLoans:
             or (one.state == LENT and lends is None)
         )
 
-    def forget(self, node: str) -> None:
+    def forget_verdict(self, node: str) -> None:
         """Forgets the verdict on a node whose loan is over; the next review decides again."""
         self._verdicts.pop(node, None)
 
-    def of(
+    def desired_loan_of_node(
         self,
         node: str,
         observation: Observation,
@@ -135,9 +137,9 @@ class DesiredLoans:
     def lending_rule_for_labels(self, labels: dict[str, str]) -> LendingRule:
         """Returns the lending rule for a node with these labels; NO_RULE if it has none."""
         declared = self._state.declared.get(self._cluster)
-        return (rule_of(labels, declared.rules) if declared is not None else None) or NO_RULE
+        return (rule_for_labels(labels, declared.rules) if declared is not None else None) or NO_RULE
 
-    def virtual_spec(self, node: Manifest) -> VirtualNodeSpec:
+    def virtual_node_spec(self, node: Manifest) -> VirtualNodeSpec:
         """Returns what the node's virtual node should show: the class in which its loan began, by the log."""
         rule = self.lending_rule_for_labels(node["metadata"].get("labels") or {})
         register = read_owner_node(node, self._fleet)

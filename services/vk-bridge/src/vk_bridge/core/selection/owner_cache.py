@@ -163,7 +163,7 @@ class OwnerCache:
             requests=requests or {},
             copies=copy_places_in_annotations(pool, pod.metadata.annotations) if pool else frozenset(),
         )
-        self._forget(uid)
+        self._forget_pod(uid)
         self._pods.by_uid[uid] = known
         if known.node:
             self._pods.uids_by_node.setdefault(known.node, set()).add(uid)
@@ -171,11 +171,11 @@ class OwnerCache:
         return {node for node in (before.node if before else "", known.node) if node}
 
     def drop_pod(self, pod: WatchedPod, now: float) -> set[str]:
-        self._forget(pod.metadata.uid)
+        self._forget_pod(pod.metadata.uid)
         self.idleness.remove_pod(self._last_seen_pod(pod), now)
         return {pod.spec.node_name} if pod.spec.node_name else set()
 
-    def pods_on(self, node: str) -> Iterator[KnownPod]:
+    def pods_on_node(self, node: str) -> Iterator[KnownPod]:
         for uid in self._pods.uids_by_node.get(node, ()):
             yield self._pods.by_uid[uid]
 
@@ -183,7 +183,7 @@ class OwnerCache:
         """Returns the real pods of any pool, on any node."""
         return (pod for pod in self._pods.by_uid.values() if pod.pool)
 
-    def namespaces(self) -> set[str]:
+    def pod_namespaces(self) -> set[str]:
         """Returns the namespaces of all pods."""
         return {pod.namespace for pod in self._pods.by_uid.values()}
 
@@ -197,9 +197,9 @@ class OwnerCache:
 
     def has_real_pods(self, node: str) -> bool:
         """Returns whether the node has real pods of any pool."""
-        return any(pod.pool for pod in self.pods_on(node))
+        return any(pod.pool for pod in self.pods_on_node(node))
 
-    def candidate(self, name: str, returned_seconds: float | None) -> CandidateNode:
+    def candidate_node(self, name: str, returned_seconds: float | None) -> CandidateNode:
         known = self.nodes[name]
         return CandidateNode(
             name=name,
@@ -216,14 +216,14 @@ class OwnerCache:
 
     def node_use(self, name: str, rule: str) -> NodeUse:
         """Returns what the node's resources are used for now."""
-        known, own = self.nodes[name], [pod for pod in self.pods_on(name) if pod.own]
+        known, own = self.nodes[name], [pod for pod in self.pods_on_node(name) if pod.own]
         requested: dict[str, int] = {}
         for pod in own:
             for resource, amount in pod.requests.items():
                 requested[resource] = requested.get(resource, 0) + amount
         return NodeUse(rule, known.allocatable, requested, len(own), lent=known.register.state != OWNED)
 
-    def _forget(self, uid: str) -> None:
+    def _forget_pod(self, uid: str) -> None:
         known = self._pods.by_uid.pop(uid, None)
         if known is not None and known.node:
             uids = self._pods.uids_by_node[known.node]
