@@ -35,6 +35,8 @@ RESTS_AFTER_SECONDS = 60.0
 """A control loop may still decide for so long after the last fault: three steps down, each after two windows."""
 HEADROOM_RESTS_AFTER_SECONDS = 300.0
 """The same where one follows what is idle: each fall waits for pods' grace, and makes room that others may wait for."""
+FALL_SECONDS = 40.0
+"""The longest time between two such falls: a grace of 30 s, 3 s until its end is known, and two looks of 2 s."""
 RESTING_SECONDS = 40.0
 """So long it is watched then: more than two windows."""
 
@@ -247,13 +249,34 @@ def _allowed_sizes(shares: float, least: int, most: int) -> list[int]:
     return sorted({exact, *near})
 
 
+def count_falls(least: int, replicas: int, percent: int) -> int:
+    """Returns how often a size falls until `least`, where others take at once all that its share leaves them."""
+    falls = 0
+    while replicas > least and percent < 100:
+        replicas, falls = max(replicas * percent // 100, least), falls + 1
+    return falls
+
+
+def _falls_left(world: World, scaled: Scaled) -> int:
+    """Returns how often a workload that follows what is idle may fall from now on: only where others wait for room."""
+    workloads = world.oracle.workloads
+    known = workloads.get((NAMESPACE, scaled.workload))
+    if known is None or known.declared is None:
+        return 0
+    placements = (one.placement for one in workloads.values())
+    waits = any(placement is not None and placement.unplaced for placement in placements)
+    return count_falls(scaled.least, known.declared.replicas, scaled.target) if waits else 0
+
+
 async def judge_scaling_at_rest(world: World, over: float) -> None:
     """Nothing is decided once loops had their time, while load and capacity stay as they are."""
     scaling = world.oracle.scaling
-    follows = any(one.kind == HEADROOM for one in world.script.scaled)
+    follows = [one for one in world.script.scaled if one.kind == HEADROOM]
     after = HEADROOM_RESTS_AFTER_SECONDS if follows else RESTS_AFTER_SECONDS
     if any(_counts_pods_of_orphan(world, one) for one in world.script.scaled):
         return
+    falls = max((_falls_left(world, one) for one in follows), default=0)
+    after = max(after, world.loop.time() - over + falls * FALL_SECONDS)
     if any(fault.kind == "versions-back" for fault in world.script.faults):
         after += SILENT_WATCH_SECONDS
     await asyncio.sleep(max(0.0, over + after - world.loop.time()))

@@ -116,6 +116,7 @@ KEPT_FROZEN_WRITES: dict[int, str] = {
     884288: "none: a replica that had grown needed two nodes more, for what was on its way back took fewer of it",
     884808: "an hpa declared a policy before it read the workload; the next one had read it, and never decided on it",
     886043: "a need for lent nodes from before replicas had waited was said again once they had places",
+    887174: "none: a size that follows what is idle fell ten times, as others took what its share left them",
 }
 """Since a propagator freezes between its decision on a write and that write."""
 

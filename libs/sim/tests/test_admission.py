@@ -55,8 +55,8 @@ async def test_limit_ranges_give_defaults(
 ) -> None:
     async with SimCluster("a") as cluster:
         client = client_of(cluster)
-        await client.ask("POST", LIMIT_RANGES, limit_range(**item))
-        status, made = await client.make_pod(bare_pod(**asked))
+        await client.send_request("POST", LIMIT_RANGES, limit_range(**item))
+        status, made = await client.create_pod(bare_pod(**asked))
         assert (status, made["spec"]["containers"][0]["resources"]) == (201, expected)
 
 
@@ -65,12 +65,12 @@ async def test_a_runtime_class_adds_its_overhead_and_where_its_pods_may_go(clien
         client = client_of(cluster)
         scheduling = {"nodeSelector": {"sandbox": "yes"}, "tolerations": [{"key": "sandbox", "operator": "Exists"}]}
         found = {"metadata": {"name": "box"}, "handler": "box", "overhead": {"podFixed": {"cpu": "250m"}}}
-        await client.ask("POST", RUNTIME_CLASSES, {**found, "scheduling": scheduling})
-        _, made = await client.make_pod(pod("p", runtimeClassName="box"))
+        await client.send_request("POST", RUNTIME_CLASSES, {**found, "scheduling": scheduling})
+        _, made = await client.create_pod(pod("p", runtimeClassName="box"))
         assert made["spec"]["overhead"] == {"cpu": "250m"}
         assert made["spec"]["nodeSelector"] == {"sandbox": "yes"}
         assert made["spec"]["tolerations"] == scheduling["tolerations"]
-        status, refusal = await client.make_pod(pod("q", runtimeClassName="none"))
+        status, refusal = await client.create_pod(pod("q", runtimeClassName="none"))
         assert (status, refusal["reason"]) == (403, "Forbidden")
         assert 'RuntimeClass "none" not found' in refusal["message"]
 
@@ -83,10 +83,10 @@ async def test_a_dry_run_says_what_the_pods_of_a_deployment_become(client_of: An
         cluster.add_nodes([NodeSpec("n", cpu_millis=1000)])
         template = deployment("web", 3)["spec"]["template"]
         asked = {"metadata": {"generateName": "web-", **template["metadata"]}, "spec": template["spec"]}
-        status, made = await client.ask("POST", PODS, asked, dryRun="All")
+        status, made = await client.send_request("POST", PODS, asked, dryRun="All")
         assert status == 201
         assert cluster.objects("pods") == []
-        await client.deploy(deployment("web", 3))
+        await client.create_deployment(deployment("web", 3))
         await asyncio.sleep(5)
         pods = cluster.objects("pods")
         field = "initContainers" if as_init else "containers"
@@ -98,7 +98,7 @@ async def test_who_may_not_create_pods_is_told_so(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         client = client_of(cluster)
         cluster.set_faults(Faults(forbidden=("POST pods",)))
-        status, refusal = await client.ask("POST", PODS, pod("p"), dryRun="All")
+        status, refusal = await client.send_request("POST", PODS, pod("p"), dryRun="All")
         assert (status, refusal["reason"]) == (403, "Forbidden")
         assert 'cannot create resource "pods"' in refusal["message"]
-        assert (await client.ask("GET", PODS))[0] == 200
+        assert (await client.send_request("GET", PODS))[0] == 200

@@ -27,7 +27,7 @@ def get_deployment(cluster: SimCluster, name: str = "web") -> dict[str, Any]:
 async def test_a_deployment_becomes_ready_pods(client_of: Any) -> None:
     async with SimCluster("a", Settings(start_delay_seconds=5)) as cluster:
         cluster.add_nodes([NodeSpec("n", 2)])
-        await client_of(cluster).deploy(deployment("web", 3))
+        await client_of(cluster).create_deployment(deployment("web", 3))
         await asyncio.sleep(1)
         assert get_deployment(cluster)["status"]["unavailableReplicas"] == 3
         await asyncio.sleep(5)
@@ -49,10 +49,10 @@ async def test_a_rolling_update_keeps_to_its_limits(client_of: Any) -> None:
     async with SimCluster("a", Settings(start_delay_seconds=3)) as cluster:
         cluster.add_nodes([NodeSpec("n", 4)])
         client = client_of(cluster)
-        await client.deploy(deployment("web", 8))
+        await client.create_deployment(deployment("web", 8))
         await asyncio.sleep(10)
         changed = deployment("web", 8, image="app:2")["spec"]["template"]
-        await client.patch(f"{DEPLOYMENTS}/web", {"spec": {"template": changed}})
+        await client.merge_patch(f"{DEPLOYMENTS}/web", {"spec": {"template": changed}})
         for _ in range(300):
             await asyncio.sleep(0.1)
             assert len(active_pods_of(cluster)) <= 10
@@ -66,10 +66,10 @@ async def test_recreate_stops_the_old_first(client_of: Any) -> None:
     async with SimCluster("a", Settings(delete_delay_seconds=5)) as cluster:
         cluster.add_nodes([NodeSpec("n", 4)])
         client = client_of(cluster)
-        await client.deploy(deployment("web", 2, strategy={"type": "Recreate"}))
+        await client.create_deployment(deployment("web", 2, strategy={"type": "Recreate"}))
         await asyncio.sleep(5)
         changed = deployment("web", 2, image="app:2")["spec"]["template"]
-        await client.patch(f"{DEPLOYMENTS}/web", {"spec": {"template": changed}})
+        await client.merge_patch(f"{DEPLOYMENTS}/web", {"spec": {"template": changed}})
         await asyncio.sleep(4)
         assert len(cluster.objects("pods")) == 2
         assert not active_pods_of(cluster)
@@ -81,9 +81,9 @@ async def test_scale_in_takes_pending_pods_first(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         cluster.add_nodes([NodeSpec("n", 1, cpu_millis=1000)])
         client = client_of(cluster)
-        await client.deploy(deployment("web", 5, cpu="500m"))
+        await client.create_deployment(deployment("web", 5, cpu="500m"))
         await asyncio.sleep(2)
-        status, scale = await client.patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": 2}})
+        status, scale = await client.merge_patch(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": 2}})
         assert (status, scale["spec"]["replicas"]) == (200, 2)
         await asyncio.sleep(2)
         assert [bool(one["spec"].get("nodeName")) for one in active_pods_of(cluster)] == [True, True]
@@ -92,7 +92,7 @@ async def test_scale_in_takes_pending_pods_first(client_of: Any) -> None:
 async def test_unschedulable_pods_say_why_and_are_tried_again(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         cluster.add_nodes([NodeSpec("n", 2, cpu_millis=400), NodeSpec("g", 1, taints=(Taint("gpu", "only"),))])
-        await client_of(cluster).deploy(deployment("web", 2, cpu="500m"))
+        await client_of(cluster).create_deployment(deployment("web", 2, cpu="500m"))
         await asyncio.sleep(1)
         refusal = active_pods_of(cluster)[0]["status"]["conditions"][0]
         assert (refusal["type"], refusal["status"], refusal["reason"]) == ("PodScheduled", "False", "Unschedulable")
@@ -107,7 +107,7 @@ async def test_the_bind_rate_and_delay_are_kept(client_of: Any) -> None:
     settings = Settings(binds_per_second=10, bind_delay_seconds=1, start_delay_seconds=0)
     async with SimCluster("a", settings) as cluster:
         cluster.add_nodes([NodeSpec("n", 2)])
-        await client_of(cluster).deploy(deployment("web", 50))
+        await client_of(cluster).create_deployment(deployment("web", 50))
         await asyncio.sleep(3.05)
         bound = sum(1 for one in active_pods_of(cluster) if one["spec"].get("nodeName"))
         assert 19 <= bound <= 22
@@ -118,7 +118,7 @@ async def test_the_bind_rate_and_delay_are_kept(client_of: Any) -> None:
 async def test_a_node_group_grows_after_its_lead_time_and_not_beyond_its_maximum(client_of: Any) -> None:
     group = NodeGroupSpec(NodeSpec("late-", cpu_millis=1000, zones=("x", "y")), max=3, lead_time_seconds=60)
     async with SimCluster("a", Settings(node_groups=(group,))) as cluster:
-        await client_of(cluster).deploy(deployment("web", 10, cpu="500m"))
+        await client_of(cluster).create_deployment(deployment("web", 10, cpu="500m"))
         await asyncio.sleep(59)
         assert not cluster.objects("nodes")
         await asyncio.sleep(300)
@@ -132,8 +132,8 @@ async def test_a_quota_stops_pods_and_the_deployment_says_so(client_of: Any) -> 
         cluster.add_nodes([NodeSpec("n", 1)])
         client = client_of(cluster)
         quota = {"metadata": {"name": "team"}, "spec": {"hard": {"pods": "2", "requests.cpu": "1"}}}
-        await client.ask("POST", "/api/v1/namespaces/default/resourcequotas", quota)
-        await client.deploy(deployment("web", 3))
+        await client.send_request("POST", "/api/v1/namespaces/default/resourcequotas", quota)
+        await client.create_deployment(deployment("web", 3))
         await asyncio.sleep(2)
         assert len(active_pods_of(cluster)) == 2
         failure = next(
@@ -143,8 +143,8 @@ async def test_a_quota_stops_pods_and_the_deployment_says_so(client_of: Any) -> 
         found = cluster.get_object("resourcequotas", "team", "default")
         assert found
         assert found["status"]["used"] == {"pods": "2", "requests.cpu": "200m"}
-        assert (await client.make_pod(pod("extra")))[0] == 403
-        await client.patch("/api/v1/namespaces/default/resourcequotas/team", {"spec": {"hard": {"pods": "5"}}})
+        assert (await client.create_pod(pod("extra")))[0] == 403
+        await client.merge_patch("/api/v1/namespaces/default/resourcequotas/team", {"spec": {"hard": {"pods": "5"}}})
         await asyncio.sleep(2)
         assert len(active_pods_of(cluster)) == 3
         assert all(one["type"] != "ReplicaFailure" for one in get_deployment(cluster)["status"]["conditions"])
@@ -155,9 +155,9 @@ async def test_deleting_a_deployment_deletes_all_it_owns(client_of: Any, policy:
     async with SimCluster("a", Settings(delete_delay_seconds=1)) as cluster:
         cluster.add_nodes([NodeSpec("n", 1)])
         client = client_of(cluster)
-        await client.deploy(deployment("web", 3))
+        await client.create_deployment(deployment("web", 3))
         await asyncio.sleep(2)
-        await client.ask("DELETE", f"{DEPLOYMENTS}/web", {"propagationPolicy": policy})
+        await client.send_request("DELETE", f"{DEPLOYMENTS}/web", {"propagationPolicy": policy})
         await asyncio.sleep(0.5)
         assert bool(cluster.objects("deployments")) is (policy == "Foreground")
         assert len(cluster.objects("pods")) == 3
@@ -168,9 +168,9 @@ async def test_deleting_a_deployment_deletes_all_it_owns(client_of: Any, policy:
 async def test_orphans_stay(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         client = client_of(cluster)
-        await client.deploy(deployment("web", 2))
+        await client.create_deployment(deployment("web", 2))
         await asyncio.sleep(1)
-        await client.ask("DELETE", f"{DEPLOYMENTS}/web", {"propagationPolicy": "Orphan"})
+        await client.send_request("DELETE", f"{DEPLOYMENTS}/web", {"propagationPolicy": "Orphan"})
         await asyncio.sleep(5)
         assert (len(cluster.objects("replicasets")), len(cluster.objects("pods"))) == (1, 2)
 
@@ -179,20 +179,20 @@ async def test_a_namespace_takes_everything_with_it(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         cluster.add_nodes([NodeSpec("n", 1)])
         client = client_of(cluster)
-        await client.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
-        await client.deploy(deployment("web", 2), "team")
+        await client.send_request("POST", "/api/v1/namespaces", {"metadata": {"name": "team"}})
+        await client.create_deployment(deployment("web", 2), "team")
         await asyncio.sleep(2)
-        await client.ask("DELETE", "/api/v1/namespaces/team")
-        assert (await client.make_pod(pod("late"), "team"))[0] == 403
+        await client.send_request("DELETE", "/api/v1/namespaces/team")
+        assert (await client.create_pod(pod("late"), "team"))[0] == 403
         await asyncio.sleep(2)
-        assert (await client.make_pod(pod("late"), "team"))[0] == 404
+        assert (await client.create_pod(pod("late"), "team"))[0] == 404
         assert not cluster.objects("pods")
 
 
 async def test_pods_leave_lost_and_no_execute_nodes(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         cluster.add_nodes([NodeSpec("n", 3)])
-        await client_of(cluster).deploy(deployment("web", 6))
+        await client_of(cluster).create_deployment(deployment("web", 6))
         await asyncio.sleep(2)
         cluster.remove_node("n0")
         cluster.taint("n1", Taint("broken", "", "NoExecute"))
@@ -204,8 +204,8 @@ async def test_a_bound_pod_without_room_is_refused_by_the_kubelet(client_of: Any
     async with SimCluster("a") as cluster:
         cluster.add_nodes([NodeSpec("n", 1, cpu_millis=100)])
         client = client_of(cluster)
-        await client.make_pod(pod("fits", cpu="100m", nodeName="n0"))
-        await client.make_pod(pod("refused", cpu="100m", nodeName="n0"))
+        await client.create_pod(pod("fits", cpu="100m", nodeName="n0"))
+        await client.create_pod(pod("refused", cpu="100m", nodeName="n0"))
         await asyncio.sleep(2)
         refused = cluster.get_object("pods", "refused", "default")
         assert refused
@@ -217,9 +217,9 @@ async def test_a_bound_pod_that_selects_other_nodes_is_refused_by_the_kubelet(cl
     async with SimCluster("a") as cluster:
         cluster.add_nodes([NodeSpec("n", 1, cpu_millis=200, labels={"lent": "yes"})])
         client = client_of(cluster)
-        await client.make_pod(pod("runs", cpu="100m", nodeName="n0", nodeSelector={"lent": "yes"}))
-        await client.make_pod(pod("elsewhere", cpu="100m", nodeName="n0", nodeSelector={"lent": "no"}))
-        await client.make_pod(pod("too-large", cpu="300m", nodeName="n0", nodeSelector={"lent": "no"}))
+        await client.create_pod(pod("runs", cpu="100m", nodeName="n0", nodeSelector={"lent": "yes"}))
+        await client.create_pod(pod("elsewhere", cpu="100m", nodeName="n0", nodeSelector={"lent": "no"}))
+        await client.create_pod(pod("too-large", cpu="300m", nodeName="n0", nodeSelector={"lent": "no"}))
         await asyncio.sleep(2)
         found = {one["metadata"]["name"]: one["status"] for one in cluster.objects("pods")}
         assert found["runs"]["phase"] == "Running"
@@ -236,8 +236,8 @@ async def test_nodes_of_others_are_left_to_them(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         client = client_of(cluster)
         virtual = {"metadata": {"name": "v"}, "status": {"allocatable": AMOUNTS, "conditions": [READY]}}
-        await client.ask("POST", "/api/v1/nodes", virtual)
-        await client.make_pod(pod("p"))
+        await client.send_request("POST", "/api/v1/nodes", virtual)
+        await client.create_pod(pod("p"))
         await asyncio.sleep(5)
         found = cluster.get_object("pods", "p", "default")
         assert found
@@ -250,10 +250,10 @@ async def test_a_virtual_node_has_no_kubelet_whatever_its_annotations_say(client
         client = client_of(cluster)
         marks = {"labels": {"type": "virtual-kubelet"}, "annotations": {"kwok.x-k8s.io/node": "fake"}}
         virtual = {"metadata": {"name": "v", **marks}, "status": {"allocatable": AMOUNTS, "conditions": [READY]}}
-        await client.ask("POST", "/api/v1/nodes", virtual)
-        await client.make_pod(pod("p"))
+        await client.send_request("POST", "/api/v1/nodes", virtual)
+        await client.create_pod(pod("p"))
         await asyncio.sleep(5)
-        await client.ask("DELETE", "/api/v1/namespaces/default/pods/p")
+        await client.send_request("DELETE", "/api/v1/namespaces/default/pods/p")
         await asyncio.sleep(60)
         found = cluster.get_object("pods", "p", "default")
         assert found
@@ -266,25 +266,25 @@ async def test_a_node_whose_lease_ends_takes_no_pod_until_somebody_says_that_it_
         client = client_of(cluster)
         leases = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
         ready = {"status": {"allocatable": AMOUNTS, "conditions": [READY]}}
-        await client.ask("POST", "/api/v1/nodes", {"metadata": {"name": "v"}, **ready})
-        await client.make_pod(pod("before"))
+        await client.send_request("POST", "/api/v1/nodes", {"metadata": {"name": "v"}, **ready})
+        await client.create_pod(pod("before"))
         await asyncio.sleep(1000)
-        await client.ask("POST", leases, {"metadata": {"name": "v"}, "spec": {"renewTime": "2020-01-01T00:00:00Z"}})
+        await client.send_request("POST", leases, {"metadata": {"name": "v"}, "spec": {"renewTime": "2020-01-01T00:00:00Z"}})
         await asyncio.sleep(30)
-        await client.patch(f"{leases}/v", {"spec": {"renewTime": "2020-01-01T00:00:30Z"}})
+        await client.merge_patch(f"{leases}/v", {"spec": {"renewTime": "2020-01-01T00:00:30Z"}})
         await asyncio.sleep(39)
         assert readiness_and_taints(cluster) == ("True", [])
         await asyncio.sleep(2)
         assert readiness_and_taints(cluster) == ("Unknown", ["node.kubernetes.io/unreachable"])
-        await client.make_pod(pod("while"))
+        await client.create_pod(pod("while"))
         await asyncio.sleep(5)
         assert [one["spec"].get("nodeName", "") for one in active_pods_of(cluster)] == ["v", ""]
-        await client.patch(f"{leases}/v", {"spec": {"renewTime": "2020-01-01T00:01:30Z"}})
-        await client.patch("/api/v1/nodes/v/status", ready)
+        await client.merge_patch(f"{leases}/v", {"spec": {"renewTime": "2020-01-01T00:01:30Z"}})
+        await client.merge_patch("/api/v1/nodes/v/status", ready)
         await asyncio.sleep(5)
         assert readiness_and_taints(cluster) == ("True", [])
         assert [one["spec"].get("nodeName", "") for one in active_pods_of(cluster)] == ["v", "v"]
-        await client.ask("DELETE", f"{leases}/v")
+        await client.send_request("DELETE", f"{leases}/v")
         await asyncio.sleep(1000)
         assert readiness_and_taints(cluster) == ("True", []), "a node without a Lease is believed"
 
@@ -305,13 +305,13 @@ async def test_a_pod_takes_its_own_time_to_end_and_its_grace_at_most(client_of: 
         for name, (seconds, _, _) in ends.items():
             manifest = pod(name)
             manifest["metadata"]["annotations"] = {"sim/stop-seconds": str(seconds)}
-            await client.make_pod(manifest)
+            await client.create_pod(manifest)
         await asyncio.sleep(2)
         for name, (_, first, second) in ends.items():
             for grace in (first, second):
                 if grace is not None:
                     path = f"/api/v1/namespaces/default/pods/{name}"
-                    await client.ask("DELETE", path, {"gracePeriodSeconds": grace})
+                    await client.send_request("DELETE", path, {"gracePeriodSeconds": grace})
         for seconds, left in ((1, 4), (2, 3), (3, 2), (15, 1), (10, 0)):
             await asyncio.sleep(seconds)
             assert len(cluster.objects("pods")) == left
@@ -335,7 +335,7 @@ async def test_the_same_seed_gives_the_same_cluster(client_of: Any) -> None:
     for _ in range(2):
         async with SimCluster("a", Settings(seed=7, score="random")) as cluster:
             cluster.add_nodes([NodeSpec("n", 5)])
-            await client_of(cluster).deploy(deployment("web", 20))
+            await client_of(cluster).create_deployment(deployment("web", 20))
             await asyncio.sleep(5)
             found.append([(one["metadata"]["name"], one["spec"]["nodeName"]) for one in active_pods_of(cluster)])
     assert found[0] == found[1]

@@ -86,7 +86,7 @@ async def test_who_lacks_something_waits_on_its_node_until_it_is_there(
     async with SimCluster("a") as cluster:
         cluster.add_nodes([NodeSpec("n", 1)])
         client = client_of(cluster)
-        await client.make_pod(manifest)
+        await client.create_pod(manifest)
         await asyncio.sleep(60)
         found = cluster.get_object("pods", "web", "default")
         assert found is not None
@@ -94,7 +94,7 @@ async def test_who_lacks_something_waits_on_its_node_until_it_is_there(
         assert found["spec"]["nodeName"]
         assert not is_ready(found)
         for path in (CONFIGS, SECRETS):
-            await client.ask("POST", path, {"metadata": {"name": "key"}})
+            await client.send_request("POST", path, {"metadata": {"name": "key"}})
         await asyncio.sleep(1)
         found = cluster.get_object("pods", "web", "default")
         assert found is not None
@@ -105,13 +105,13 @@ async def test_a_key_that_is_not_in_it_is_waited_for_too(client_of: Any) -> None
     async with SimCluster("a") as cluster:
         cluster.add_nodes([NodeSpec("n", 1)])
         client = client_of(cluster)
-        await client.ask("POST", SECRETS, {"metadata": {"name": "key"}, "data": {"b": ""}})
-        await client.make_pod(pod_with_container(ONE_OF_SECRET))
+        await client.send_request("POST", SECRETS, {"metadata": {"name": "key"}, "data": {"b": ""}})
+        await client.create_pod(pod_with_container(ONE_OF_SECRET))
         await asyncio.sleep(60)
         found = cluster.get_object("pods", "web", "default")
         assert found is not None
         assert phase_and_waiting_state(found) == ("Pending", ERROR, "couldn't find key a in Secret default/key")
-        await client.patch(f"{SECRETS}/key", {"data": {"a": ""}})
+        await client.merge_patch(f"{SECRETS}/key", {"data": {"a": ""}})
         await asyncio.sleep(1)
         found = cluster.get_object("pods", "web", "default")
         assert found is not None
@@ -122,20 +122,20 @@ async def test_what_runs_goes_on_without_it_and_who_is_made_anew_waits(client_of
     async with SimCluster("a") as cluster:
         cluster.add_nodes([NodeSpec("n", 1)])
         client = client_of(cluster)
-        await client.ask("POST", SECRETS, {"metadata": {"name": "key"}})
+        await client.send_request("POST", SECRETS, {"metadata": {"name": "key"}})
         wanted = deployment("web", 2)
         wanted["spec"]["template"]["spec"]["containers"][0] |= FROM_SECRET
-        await client.deploy(wanted)
+        await client.create_deployment(wanted)
         await asyncio.sleep(5)
-        await client.ask("DELETE", f"{SECRETS}/key")
+        await client.send_request("DELETE", f"{SECRETS}/key")
         await asyncio.sleep(5)
         first, second = cluster.objects("pods")
         assert is_ready(first)
         assert is_ready(second)
-        await client.ask("DELETE", f"/api/v1/namespaces/default/pods/{first['metadata']['name']}")
+        await client.send_request("DELETE", f"/api/v1/namespaces/default/pods/{first['metadata']['name']}")
         await asyncio.sleep(60)
         texts = sorted(found["status"]["phase"] for found in cluster.objects("pods"))
         assert texts == ["Pending", "Running"]
-        await client.ask("DELETE", "/apis/apps/v1/namespaces/default/deployments/web")
+        await client.send_request("DELETE", "/apis/apps/v1/namespaces/default/deployments/web")
         await asyncio.sleep(60)
         assert cluster.objects("pods") == []

@@ -30,7 +30,7 @@ async def refusal_of_log(cluster: SimCluster, path: str = LOG, **params: str) ->
 
 async def start_pod(client_of: Any, cluster: SimCluster) -> None:
     cluster.add_nodes([NodeSpec("n", 1)])
-    await client_of(cluster).make_pod(pod("p"))
+    await client_of(cluster).create_pod(pod("p"))
     await asyncio.sleep(2)
 
 
@@ -58,7 +58,7 @@ async def test_a_followed_log_ends_with_its_pod(client_of: Any) -> None:
             await asyncio.sleep(60)
             cluster.write_log("default", "p", f"line {number}")
         assert not reading.done()
-        await client_of(cluster).ask("DELETE", "/api/v1/namespaces/default/pods/p")
+        await client_of(cluster).send_request("DELETE", "/api/v1/namespaces/default/pods/p")
         await asyncio.sleep(2)
         assert await reading == "line 0\nline 1\nline 2\n"
 
@@ -87,7 +87,7 @@ async def test_what_cannot_be_read_is_refused(client_of: Any) -> None:
         cluster.set_faults(Faults())
         slow = pod("q")
         slow["metadata"]["annotations"] = {"sim/start-seconds": "never"}
-        await client_of(cluster).make_pod(slow)
+        await client_of(cluster).create_pod(slow)
         await asyncio.sleep(2)
         assert "is waiting to start" in (await refusal_of_log(cluster, LOG.replace("/p/", "/q/")))[1]
         with pytest.raises(KeyError):

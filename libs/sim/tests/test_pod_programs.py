@@ -68,14 +68,14 @@ def find_pod(cluster: SimCluster, name: str = "p") -> Object | None:
 
 
 async def create_pod(client_of: Any, cluster: SimCluster, manifest: dict[str, Any]) -> Object:
-    status, _ = await client_of(cluster).make_pod(manifest)
+    status, _ = await client_of(cluster).create_pod(manifest)
     found = find_pod(cluster, manifest["metadata"]["name"])
     assert (status, found is not None) == (201, True)
     return found or {}
 
 
 async def delete_pod(client_of: Any, cluster: SimCluster, name: str = "p") -> None:
-    await client_of(cluster).ask("DELETE", f"/api/v1/namespaces/default/pods/{name}")
+    await client_of(cluster).send_request("DELETE", f"/api/v1/namespaces/default/pods/{name}")
 
 
 def is_process_there(pid: int) -> bool:
@@ -139,11 +139,11 @@ async def test_no_more_run_than_may_and_the_next_when_one_has_gone(client_of: An
 async def test_a_pod_without_a_node_of_ours_runs_nothing(client_of: Any) -> None:
     """Its kubelet is somebody else's, and so are its programs."""
     async with cluster_with() as cluster:
-        await client_of(cluster).ask("POST", "/api/v1/nodes", {"metadata": {"name": "theirs"}})
+        await client_of(cluster).send_request("POST", "/api/v1/nodes", {"metadata": {"name": "theirs"}})
         manifest = pod_with_program("p", "polite")
         manifest["spec"]["nodeName"] = "theirs"
         found = await create_pod(client_of, cluster, manifest)
-        await client_of(cluster).patch("/api/v1/namespaces/default/pods/p/status", {"status": {"phase": "Running"}})
+        await client_of(cluster).merge_patch("/api/v1/namespaces/default/pods/p/status", {"status": {"phase": "Running"}})
         after = await create_pod(client_of, cluster, pod_with_program("q", "polite"))
         await wait_until(lambda: bool(log_lines(cluster, after)))
         assert (find_pod(cluster) or {})["status"]["phase"] == "Running"

@@ -32,7 +32,7 @@ async def test_what_ran_runs_on_with_its_nodes_and_taints(client_of: Any) -> Non
     async with SimCluster("a") as cluster:
         cluster.add_nodes(NODES)
         cluster.taint("n0", Taint("lent", "x"))
-        await client_of(cluster).deploy(deployment("web", 3))
+        await client_of(cluster).create_deployment(deployment("web", 3))
         await asyncio.sleep(5)
         async with resumed_copy(cluster) as after:
             assert all(is_ready(pod) for pod in after.objects("pods"))
@@ -47,26 +47,26 @@ async def test_what_ran_runs_on_with_its_nodes_and_taints(client_of: Any) -> Non
 async def test_it_works_on_with_names_of_its_own_and_newer_versions(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         cluster.add_nodes(NODES)
-        await client_of(cluster).deploy(deployment("web", 3))
+        await client_of(cluster).create_deployment(deployment("web", 3))
         await asyncio.sleep(5)
         async with resumed_copy(cluster) as after:
             client = client_of(after)
             assert after.machine.world.store.version > cluster.machine.world.store.version
-            await client.patch("/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"replicas": 5}})
+            await client.merge_patch("/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"replicas": 5}})
             await asyncio.sleep(5)
             assert len([pod for pod in after.objects("pods") if is_ready(pod)]) == 5
             assert uids_by_name(cluster, "pods").items() < uids_by_name(after, "pods").items()
-            (gone,) = await client.events("/api/v1/pods", resourceVersion=str(cluster.machine.world.store.version))
+            (gone,) = await client.watch_events("/api/v1/pods", resourceVersion=str(cluster.machine.world.store.version))
             assert (gone["type"], gone["object"]["code"]) == ("ERROR", 410)
 
 
 async def test_pods_that_take_room_still_do(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         cluster.add_nodes([NodeSpec("n", 1, cpu_millis=1000)])
-        await client_of(cluster).deploy(deployment("web", 2, cpu="500m"))
+        await client_of(cluster).create_deployment(deployment("web", 2, cpu="500m"))
         await asyncio.sleep(5)
         async with resumed_copy(cluster) as after:
-            await client_of(after).deploy(deployment("late", 1, cpu="500m"))
+            await client_of(after).create_deployment(deployment("late", 1, cpu="500m"))
             await asyncio.sleep(5)
             late = [pod for pod in after.objects("pods") if pod["metadata"]["name"].startswith("late")]
             assert [pod["spec"].get("nodeName") for pod in late] == [None]
@@ -77,11 +77,11 @@ async def test_what_was_about_to_end_ends(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         cluster.add_nodes(NODES)
         client = client_of(cluster)
-        await client.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "going"}})
-        await client.deploy(deployment("web", 1), namespace="going")
-        await client.ask("POST", "/apis/batch/v1/namespaces/default/jobs", job("sum", 1, 1, run_seconds=30))
+        await client.send_request("POST", "/api/v1/namespaces", {"metadata": {"name": "going"}})
+        await client.create_deployment(deployment("web", 1), namespace="going")
+        await client.send_request("POST", "/apis/batch/v1/namespaces/default/jobs", job("sum", 1, 1, run_seconds=30))
         await asyncio.sleep(5)
-        await client.ask("DELETE", "/api/v1/namespaces/going")
+        await client.send_request("DELETE", "/api/v1/namespaces/going")
         async with resumed_copy(cluster) as after:
             await asyncio.sleep(60)
             assert "going" not in uids_by_name(after, "namespaces")
