@@ -9,6 +9,7 @@ import pytest
 
 from planner.core.manifests.policy import DEFAULT_POLICY
 from sim.cluster import SimCluster
+from spillway import metrics
 from spillway.dead_letters import outgoing_record
 from spillway.events import (
     PHASE_ACTIVE,
@@ -25,6 +26,7 @@ from spillway_local.in_process import FLEET_ID
 from spillway_simulation.brownfield import DEPLOYMENTS, NAMESPACE, plant_deployment, request_by_hand
 from spillway_simulation.oracle import Known, Oracle
 from spillway_simulation.ownership import SENT, TOLD_SECONDS
+from spillway_simulation.run import judge_unexpected_errors
 from spillway_simulation.script import Found
 from spillway_simulation.seeds import DAYS, KEPT, script_of
 
@@ -119,6 +121,21 @@ def test_a_part_whose_roll_waits_is_of_the_template_that_it_bears() -> None:
     waits, rolled = (Part(MEMBER, Generation(0, 1), 2, 0, 2, False, template_generation=n) for n in (1, 2))
     assert known.least_cpu_millis_of_part(waits, 200.0) == 500
     assert known.least_cpu_millis_of_part(rolled, 200.0) == 1500
+
+
+@pytest.mark.looptime
+async def test_an_unexpected_error_of_a_service_is_said_at_its_time(judged: Judged) -> None:
+    """Once its loop had ended there was no time to say it at: the seed failed by a RuntimeError of the simulation."""
+    with judge_unexpected_errors(judged.oracle):
+        pass
+    assert judged.oracle.violations == []
+    with judge_unexpected_errors(judged.oracle):
+        metrics.DECISIONS_FAILED.inc()
+        metrics.WORK_FAILED.labels("propagator", "cluster").inc()
+    assert [one.partition(" s: ")[2][:19] for one in judged.oracle.violations] == [
+        "a planner met a bug",
+        "a service met an un",
+    ]
 
 
 def test_a_kept_seed_is_the_story_of_its_day() -> None:

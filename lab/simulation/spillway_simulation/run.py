@@ -11,7 +11,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,6 +29,7 @@ from spillway_simulation.ledger import Ledger, Outcome, add_ranges, code_of_chec
 from spillway_simulation.lenders import Lenders, find_unsettled_lending
 from spillway_simulation.loop import OWNER, BusyLoop, Deadlock, VirtualLoop
 from spillway_simulation.operators import Operators
+from spillway_simulation.oracle import Oracle
 from spillway_simulation.readers import Readers
 from spillway_simulation.scalers import Scaler, find_unsettled_scaling, judge_scaling_at_rest
 from spillway_simulation.script import Retention, Script, drawn_count_by_kind
@@ -59,13 +60,8 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
     _configure_logs(loop if logs else None)
     gc.disable()
     try:
-        failed_before, work_before = metrics.DECISIONS_FAILED._value.get(), _unexpected_error_count()
         world, converged_after = loop.run_until_complete(_run_script(script, loop, trace))
         oracle = world.oracle
-        if metrics.DECISIONS_FAILED._value.get() != failed_before:
-            oracle.note_violation("a planner met a bug in a decision that nobody asked for")
-        if _unexpected_error_count() != work_before:
-            oracle.note_violation("a service met an unexpected error, which cost one cluster or object")
         outcome = Outcome(
             seed,
             tuple(oracle.violations),
@@ -88,6 +84,17 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
     return outcome
 
 
+@contextmanager
+def judge_unexpected_errors(oracle: Oracle) -> Iterator[None]:
+    """Says at the end whether a service met an unexpected error meanwhile. Needs a running loop, whose time is said."""
+    failed_before, work_before = metrics.DECISIONS_FAILED._value.get(), _unexpected_error_count()
+    yield
+    if metrics.DECISIONS_FAILED._value.get() != failed_before:
+        oracle.note_violation("a planner met a bug in a decision that nobody asked for")
+    if _unexpected_error_count() != work_before:
+        oracle.note_violation("a service met an unexpected error, which cost one cluster or object")
+
+
 def _unexpected_error_count() -> float:
     """Returns the number of unexpected errors so far that did not end a service, summed over all services."""
     (family,) = metrics.WORK_FAILED.collect()
@@ -108,11 +115,13 @@ async def _run_script(script: Script, loop: VirtualLoop, trace: bool) -> tuple[W
         world.oracle.trace = []
         for one in (*script.orders, *script.faults, *script.scaled):
             world.oracle.note_in_trace(f"will {one}")
-    try:
-        return world, await _run_to_convergence(world)
-    except Exception as error:
-        world.oracle.note_violation(f"{type(error).__name__}: {error}")
-        return world, -1.0
+    converged_after = -1.0
+    with judge_unexpected_errors(world.oracle):
+        try:
+            converged_after = await _run_to_convergence(world)
+        except Exception as error:
+            world.oracle.note_violation(f"{type(error).__name__}: {error}")
+    return world, converged_after
 
 
 async def _run_to_convergence(world: World) -> float:
