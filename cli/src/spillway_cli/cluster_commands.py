@@ -1,7 +1,7 @@
 """Commands on the fleet: cluster join, list, nodes, cordon, uncordon, drain, leave; status."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -227,23 +227,30 @@ def status(context: typer.Context, output: Output = Format.table) -> None:
             }
             print_for_machines(document, output)
             return
-        out = stdout_console()
-        whose = f"; fleet {client.fleets.answered}" if client.fleets.answered else ""
-        who = (
-            f"the active one is {client.active_instance_address()}"
-            if client.active_instance_address()
-            else "no active one is known"
-        )
-        away = f"; silent: {', '.join(silent)}" if silent else ""
-        out.print(Text("planner    ", style="bold").append(f"answers{whose}; {who}{away}", style="not bold"))
-        line = ", ".join(f"{count} {name}" for name, count in list(sums.items())[2:])
-        out.print(Text("workloads  ", style="bold").append(f"{sums['workloads']}: {line}", style="not bold"))
-        if brakes.brakes or brakes.confirmations or brakes.over_budget:
-            out.print("", tables.render_brakes(replace(brakes, stale=False)))
-        out.print("")
-        out.print(tables.render_clusters(fleet))
+        _print_planner(client, silent)
+        _print_fleet_tables(fleet, brakes, sums)
 
     run_with_config(context, ask_answering_planners)
+
+
+def _print_planner(client: PlannerClient, silent: Sequence[str]) -> None:
+    whose = f"; fleet {client.fleets.answered}" if client.fleets.answered else ""
+    leader = client.active_instance_address()
+    who = f"the active one is {leader}" if leader else "no active one is known"
+    away = f"; silent: {', '.join(silent)}" if silent else ""
+    line = Text("planner    ", style="bold").append(f"answers{whose}; {who}{away}", style="not bold")
+    stdout_console().print(line)
+
+
+def _print_fleet_tables(fleet: api.ListClustersReply, brakes: api.ListBrakesReply, sums: Mapping[str, int]) -> None:
+    """Prints the sums over all workloads, the brakes, and the clusters."""
+    out = stdout_console()
+    line = ", ".join(f"{count} {name}" for name, count in list(sums.items())[2:])
+    out.print(Text("workloads  ", style="bold").append(f"{sums['workloads']}: {line}", style="not bold"))
+    if brakes.brakes or brakes.confirmations or brakes.over_budget:
+        out.print("", tables.render_brakes(replace(brakes, stale=False)))
+    out.print("")
+    out.print(tables.render_clusters(fleet))
 
 
 async def _silent_planner_endpoints(config: Config) -> list[str]:

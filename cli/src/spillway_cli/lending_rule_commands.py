@@ -96,16 +96,14 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
         rule = RuleFields("all", parse_label_requirements(nodes or ()), supply_class, share or 0, reserve, idle, cost)
         flags = LendingFields(cluster, pool, (rule,), grace or 0, cooldown or 0, recalls)
         asked = lending_requests_of(files, flags)
-        planned = [
-            await _declare_naming_place(client, replace(request, plan_only=True), where) for request, where in asked
-        ]
-        declared = (
-            planned if plan else [await _declare_naming_place(client, request, where) for request, where in asked]
-        )
+        # All are planned before any is declared. So a mistake in the last one declares none.
+        declared = [await _declare_naming_place(client, replace(one, plan_only=True), where) for one, where in asked]
+        if not plan:
+            declared = [await _declare_naming_place(client, one, where) for one, where in asked]
         _print_lending(declared, output)
-        for one in declared:
-            said = "would be declared" if plan and one.changed else "declared" if one.changed else "is as it was"
-            print_message(f"{one.cluster} lends to {one.pool}: {said}")
+        for reply in declared:
+            outcome = "would be declared" if plan else "declared"
+            print_message(f"{reply.cluster} lends to {reply.pool}: {outcome if reply.changed else 'is as it was'}")
 
     run_with_lending_client(context, declare_lending_rules)
 

@@ -53,8 +53,8 @@ def events(
     async def print_topic_records() -> None:
         config = config_of(context).config
         wanted, count = _topic_named(topic), 0
-        async with open_bus(config) as bus, bus.follow([wanted], None if from_start else {}) as feed:
-            ends = await feed.ends()
+        async with open_bus(config) as bus, bus.follow_topics([wanted], None if from_start else {}) as feed:
+            ends = await feed.end_offsets()
             if not from_start:
                 until = "until Ctrl-C" if follow else "and so nothing"
                 print_message(
@@ -124,7 +124,7 @@ def topics(
     run_or_exit(create_topics_and_fleet())
 
 
-def open_bus(config: Config) -> Any:
+def open_bus(config: Config) -> "_ReadOnly":
     """Returns the log for reading, as a context that gives a Bus.
 
     An unreadable record is printed, not dead-lettered.

@@ -52,12 +52,16 @@ async def test_a_collection_as_of_a_version_is_what_was_there_then(client_of: An
     async with SimCluster("a") as cluster:
         client = client_of(cluster)
         for name in ("stays", "becomes", "goes", "no"):
-            await client.send_request("POST", MAPS, {**config_map(name), "metadata": {"name": name, "labels": {"a": name[0]}}})
+            await client.send_request(
+                "POST", MAPS, {**config_map(name), "metadata": {"name": name, "labels": {"a": name[0]}}}
+            )
         _, listed = await client.send_request("GET", MAPS)
         merge = {"metadata": {"labels": {"a": "other"}}}
         await client.send_request("PATCH", f"{MAPS}/becomes", merge)
         await client.send_request("DELETE", f"{MAPS}/goes")
-        await client.send_request("POST", MAPS, {**config_map("late"), "metadata": {"name": "late", "labels": {"a": "s"}}})
+        await client.send_request(
+            "POST", MAPS, {**config_map("late"), "metadata": {"name": "late", "labels": {"a": "s"}}}
+        )
         exact = {"resourceVersion": listed["metadata"]["resourceVersion"], "resourceVersionMatch": "Exact"}
         _, deleted = await client.send_request("DELETE", MAPS, labelSelector="a in (s,b,g)", **exact)
         assert [one["metadata"]["name"] for one in deleted["items"]] == ["becomes", "goes", "stays"]
@@ -110,7 +114,9 @@ async def test_a_watch_without_a_version_begins_with_the_state(client_of: Any) -
         client = client_of(cluster)
         await client.send_request("POST", MAPS, config_map("m"))
         assert [one["type"] for one in await client.watch_events(MAPS, timeoutSeconds="5")] == ["ADDED"]
-        initial = await client.watch_events(MAPS, timeoutSeconds="5", sendInitialEvents="true", allowWatchBookmarks="true")
+        initial = await client.watch_events(
+            MAPS, timeoutSeconds="5", sendInitialEvents="true", allowWatchBookmarks="true"
+        )
         assert [one["type"] for one in initial] == ["ADDED", "BOOKMARK"]
         assert initial[1]["object"]["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
 
@@ -166,7 +172,9 @@ async def test_a_watch_from_a_version_to_come_waits_for_it(client_of: Any) -> No
     async with SimCluster("a") as cluster:
         client = client_of(cluster)
         version = cluster.machine.world.store.version
-        watch = asyncio.ensure_future(client.watch_events(MAPS, resourceVersion=str(version + 2), allowWatchBookmarks="true"))
+        watch = asyncio.ensure_future(
+            client.watch_events(MAPS, resourceVersion=str(version + 2), allowWatchBookmarks="true")
+        )
         await asyncio.sleep(100)
         for name in ("a", "b", "c"):
             await client.send_request("POST", MAPS, {"metadata": {"name": name}})
@@ -274,7 +282,9 @@ async def test_conflicts_and_preconditions(client_of: Any) -> None:
         assert "the object has been modified" in error["message"]
         for wrong in ({"uid": "x"}, {"resourceVersion": "1"}):
             assert (await client.send_request("DELETE", f"{MAPS}/m", {"preconditions": wrong}))[0] == 409
-        assert (await client.send_request("DELETE", f"{MAPS}/m", {"preconditions": {"uid": made["metadata"]["uid"]}}))[0] == 200
+        assert (await client.send_request("DELETE", f"{MAPS}/m", {"preconditions": {"uid": made["metadata"]["uid"]}}))[
+            0
+        ] == 200
         assert (await client.send_request("GET", f"{MAPS}/m"))[0] == 404
 
 

@@ -269,7 +269,9 @@ async def test_a_node_whose_lease_ends_takes_no_pod_until_somebody_says_that_it_
         await client.send_request("POST", "/api/v1/nodes", {"metadata": {"name": "v"}, **ready})
         await client.create_pod(pod("before"))
         await asyncio.sleep(1000)
-        await client.send_request("POST", leases, {"metadata": {"name": "v"}, "spec": {"renewTime": "2020-01-01T00:00:00Z"}})
+        await client.send_request(
+            "POST", leases, {"metadata": {"name": "v"}, "spec": {"renewTime": "2020-01-01T00:00:00Z"}}
+        )
         await asyncio.sleep(30)
         await client.merge_patch(f"{leases}/v", {"spec": {"renewTime": "2020-01-01T00:00:30Z"}})
         await asyncio.sleep(39)

@@ -143,7 +143,9 @@ async def test_a_pod_without_a_node_of_ours_runs_nothing(client_of: Any) -> None
         manifest = pod_with_program("p", "polite")
         manifest["spec"]["nodeName"] = "theirs"
         found = await create_pod(client_of, cluster, manifest)
-        await client_of(cluster).merge_patch("/api/v1/namespaces/default/pods/p/status", {"status": {"phase": "Running"}})
+        await client_of(cluster).merge_patch(
+            "/api/v1/namespaces/default/pods/p/status", {"status": {"phase": "Running"}}
+        )
         after = await create_pod(client_of, cluster, pod_with_program("q", "polite"))
         await wait_until(lambda: bool(log_lines(cluster, after)))
         assert (find_pod(cluster) or {})["status"]["phase"] == "Running"

@@ -56,7 +56,9 @@ async def test_it_works_on_with_names_of_its_own_and_newer_versions(client_of: A
             await asyncio.sleep(5)
             assert len([pod for pod in after.objects("pods") if is_ready(pod)]) == 5
             assert uids_by_name(cluster, "pods").items() < uids_by_name(after, "pods").items()
-            (gone,) = await client.watch_events("/api/v1/pods", resourceVersion=str(cluster.machine.world.store.version))
+            (gone,) = await client.watch_events(
+                "/api/v1/pods", resourceVersion=str(cluster.machine.world.store.version)
+            )
             assert (gone["type"], gone["object"]["code"]) == ("ERROR", 410)
 
 

@@ -59,7 +59,10 @@ async def test_a_pod_of_which_nothing_was_set_uses_the_share_of_its_requests_tha
             await client.create_deployment(manifest)
         cluster.set_load("default", "busy", {"cpu": 700})
         await asyncio.sleep(5)
-        found = {pod.split("-")[0]: usage for pod, usage in usage_by_pod((await client.send_request("GET", SAMPLES))[1]).items()}
+        found = {
+            pod.split("-")[0]: usage
+            for pod, usage in usage_by_pod((await client.send_request("GET", SAMPLES))[1]).items()
+        }
         assert found == {"web": [{"cpu": "100m", "memory": str(2 << 20)}], "busy": [{"cpu": "700m"}]}
 
 
@@ -72,7 +75,9 @@ async def test_containers_share_what_their_pod_uses(client_of: Any) -> None:
         await client.create_deployment(manifest)
         cluster.set_load("default", "web", {"cpu": 101})
         await asyncio.sleep(5)
-        assert list(usage_by_pod((await client.send_request("GET", SAMPLES))[1]).values()) == [[{"cpu": "50m"}, {"cpu": "51m"}]]
+        assert list(usage_by_pod((await client.send_request("GET", SAMPLES))[1]).values()) == [
+            [{"cpu": "50m"}, {"cpu": "51m"}]
+        ]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,9 @@ async def test_fewer_replicas_take_the_highest_ordinals(client_of: Any) -> None:
     async with SimCluster("a") as cluster:
         cluster.add_nodes([NodeSpec("n", 1, cpu_millis=1000)])
         client = client_of(cluster)
-        await client.send_request("POST", STATEFULSETS, statefulset("db", 4, cpu="300m", podManagementPolicy="Parallel"))
+        await client.send_request(
+            "POST", STATEFULSETS, statefulset("db", 4, cpu="300m", podManagementPolicy="Parallel")
+        )
         await asyncio.sleep(5)
         assert sum(1 for one in cluster.objects("pods") if one["spec"].get("nodeName")) == 3
         code, _ = await client.merge_patch(f"{STATEFULSETS}/db", {"spec": {"replicas": 2}})

@@ -45,6 +45,7 @@ from vk_bridge.core.node.steps import (
     may_use_amended_reading,
     next_step,
     node_context,
+    step_text,
 )
 from vk_bridge.core.node.urgency import Urgency, urgency_of_node
 from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, urgent_part_of_step
@@ -534,7 +535,7 @@ class OwnerWorker:
             raise
         if written:
             metrics.STEPS.labels(kind, "done").inc()
-            log.info("carried out", step=_step_text(step), cluster=self.cluster, node=reading.name, epoch=self.epoch)
+            log.info("carried out", step=step_text(step), cluster=self.cluster, node=reading.name, epoch=self.epoch)
         if isinstance(step, ShowVirtual | CloseVirtual):
             self._reader.note_virtual_node_shown(reading.name)
         if isinstance(step, Mark) and step.state == OWNED:
@@ -554,8 +555,3 @@ class OwnerWorker:
             self._restless.pop(record.node, None)
         if self._state.facts_for_next_step(self.cluster, record.node) != before:
             self.queue_node(record.node)
-
-
-def _step_text(step: Step) -> str:
-    """Returns the text of a step for the log: its class, and the state of a Mark."""
-    return f"{type(step).__name__} {step.state or 'owned'}" if isinstance(step, Mark) else type(step).__name__

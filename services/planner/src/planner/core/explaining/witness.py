@@ -146,8 +146,8 @@ def _bar_reason(apply: Filter, shape: Shape, nodes: ClusterNodes, row: int) -> s
         if reason := first_found_reason():
             return reason
         domain = int(ceiling.domains[row])
-        if domain != NO_DOMAIN and ceiling.present[domain] >= ceiling.lowest:
-            return f"{text}: {int(ceiling.present[domain])} there, now at most {ceiling.lowest}"
+        if domain != NO_DOMAIN and ceiling.present[domain] >= ceiling.lowest_height:
+            return f"{text}: {int(ceiling.present[domain])} there, now at most {ceiling.lowest_height}"
     return first_found_reason()
 
 

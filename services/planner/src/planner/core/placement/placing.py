@@ -21,7 +21,7 @@ from planner.core.knowledge.allowance import (
     CAUSE_WAITING,
     Allowance,
 )
-from planner.core.knowledge.placement_waits import has_no_waits, waits_digest
+from planner.core.knowledge.placement_waits import has_no_waits
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, PlacementSubject, subject_of_workload
 from planner.core.knowledge.workload import Workload
@@ -52,7 +52,7 @@ from planner.core.placement.shares import (
     share_of_cluster,
     unchanged_part,
 )
-from planner.core.placement.waits import waits_of_placement
+from planner.core.placement.waits import has_same_parts, repeats_placement, waits_of_placement
 from planner.core.placement.whole import is_whole
 from spillway.events import PHASE_LOST, CapacityNeeded, Event, PlacementDecided
 from spillway.feasibility.cluster_view import WorkloadKey
@@ -384,7 +384,7 @@ def remove_workload(state: PlannerState, subject: PlacementSubject, moment: Mome
     placement = PlacementDecided(*subject.workload_key, moment.generation, subject.declared.generation, parts, 0, "")
     division = Division({}, {}, 0)
     last = subject.known.placement if subject.known is not None else None
-    if last is not None and _is_same_placement(last, placement):
+    if last is not None and has_same_parts(last, placement):
         return PlacementResult(last, division)
     said = prepare_record(state, subject.declared, placement, division, moment, "Delete")
     needed = needed_events(state, subject.workload_key, placement, moment, {})
@@ -449,9 +449,7 @@ def _decide_placement(
         if part is not None and part.removing and _needs_empty_object(subject, before.get(cluster)):
             part = replace(part, removing=False)
         if part is not None:
-            by_name = _replicas_by_name(state, subject, before.get(cluster), why.cause) + why.sent.get(cluster, 0)
-            by_name = min(by_name, part.replicas_kept)
-            parts.append(part if by_name == part.replicas_by_name else replace(part, replicas_by_name=by_name))
+            parts.append(_with_replicas_by_name(state, subject, part, before.get(cluster), why))
     waiting_for, waits = waits_of_placement(state, subject, division, parts, moment)
     placement = PlacementDecided(
         namespace=declared.namespace,
@@ -467,7 +465,7 @@ def _decide_placement(
     lent = division.lent if why.for_lent and placement.unplaced else None
     needed = tuple(needed_events(state, subject.workload_key, placement, moment, lent))
     last = known.placement if known is not None else None
-    if last is not None and _repeats_placement(last, placement, division):
+    if last is not None and repeats_placement(last, placement, division):
         return PlacementResult(last, division, needed)
     said = prepare_record(state, declared, placement, division, moment, _recorded_cause(division, why.cause))
     return PlacementResult(placement, division, (placement, *needed), said)
@@ -477,6 +475,15 @@ def _needs_empty_object(subject: PlacementSubject, before: Part | None) -> bool:
     """Returns whether a StatefulSet scaled to 0 keeps its object: its volumes might be deleted with the object."""
     none_asked = subject.declared.kind == STATEFULSET and not subject.declared.replicas
     return none_asked and before is not None and not before.removing
+
+
+def _with_replicas_by_name(
+    state: PlannerState, subject: PlacementSubject, part: Part, before: Part | None, why: PlacementCause
+) -> Part:
+    """Returns the part with the count of replicas that a person sent there, at most all that it keeps."""
+    by_name = _replicas_by_name(state, subject, before, why.cause) + why.sent.get(part.cluster, 0)
+    by_name = min(by_name, part.replicas_kept)
+    return part if by_name == part.replicas_by_name else replace(part, replicas_by_name=by_name)
 
 
 def _replicas_by_name(state: PlannerState, subject: PlacementSubject, before: Part | None, cause: str) -> int:
@@ -518,20 +525,6 @@ def _template_for_part(subject: PlacementSubject, before: Part | None, rolled: b
         return bears, False
     manifest = manifests_by_generation(known.declared, (bears,)).get(bears)
     return newest, manifest is None or not is_same_object(declared.manifest, manifest)
-
-
-def _repeats_placement(last: PlacementDecided, placement: PlacementDecided, division: Division) -> bool:
-    """Returns whether the last record says the same. While room is uncertain, other reasons to wait are no change."""
-    return _is_same_placement(last, placement) and (bool(division.uncertain) or _has_same_waits(last, placement))
-
-
-def _is_same_placement(last: PlacementDecided, new: PlacementDecided) -> bool:
-    return replace(last, generation=new.generation, waiting_for=new.waiting_for, waits=new.waits) == new
-
-
-def _has_same_waits(last: PlacementDecided, new: PlacementDecided) -> bool:
-    """Returns whether both placements wait for the same things. Numbers in the texts are ignored: they change often."""
-    return waits_digest(last) == waits_digest(new)
 
 
 def _part_to_remove(state: PlannerState, key: WorkloadKey, part: Part, moment: Moment) -> Part:

@@ -405,3 +405,8 @@ def _has_pods_left(observation: Observation) -> bool:
 
 def _write_target(thing: OwnerNode | VirtualNode) -> WriteTarget:
     return WriteTarget(thing.uid, thing.resource_version)
+
+
+def step_text(step: Step) -> str:
+    """Returns the text of a step for the log: its class, and the state of a Mark."""
+    return f"{type(step).__name__} {step.state or 'owned'}" if isinstance(step, Mark) else type(step).__name__
