@@ -154,7 +154,7 @@ def _run_in_child(seed: int, change: Change, writer: int, cpu_seconds: int, *, t
 
     try:
         if not to_the_end:
-            import_module("spillway_simulation.oracle").Oracle.violated = end_at_violation
+            import_module("spillway_simulation.oracle").Oracle.note_violation = end_at_violation
         end_with_result(run_mutated_seed(seed, change))
     finally:
         os._exit(1)

@@ -10,7 +10,7 @@ SEED, BAD = 1, 20
 BLOCKS: list[bytearray] = []
 
 
-def planted_targets() -> list[Target]:
+def targets() -> list[Target]:
     return [_make_target(name, fail) for name, fail in FAILURES.items()]
 
 

@@ -19,7 +19,7 @@ FIRST, SECOND = (TopicPartition(PLACEMENTS.name, partition) for partition in ran
 class Log:
     """What a feed asks of its bus."""
 
-    fleet, source, access = "f1", "test", None
+    fleet_id, source, access = "f1", "test", None
     settings = KafkaSettings("nowhere:0", batch_pause_seconds=0.0, poll_seconds=0.01, idle_batch_seconds=0.05)
 
     def topic_name(self, topic: Topic) -> str:

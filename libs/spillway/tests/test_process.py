@@ -79,7 +79,7 @@ async def test_exit_code_and_last_line(body: str, environ: dict[str, str], code:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 async def test_a_signal_lets_main_return(number: signal.Signals) -> None:
-    async with start_child_process("process.opened()\nawait process.stopping.wait()") as process:
+    async with start_child_process("process.note_opened()\nawait process.stopping.wait()") as process:
         assert process.stdout is not None
         await process.stdout.readline()
         process.send_signal(number)
@@ -89,7 +89,7 @@ async def test_a_signal_lets_main_return(number: signal.Signals) -> None:
 
 
 async def test_a_main_that_does_not_return_is_cancelled_after_stop_seconds() -> None:
-    body = "process.opened()\ntry:\n    await asyncio.sleep(99)\nfinally:\n    process.log.info('let go')"
+    body = "process.note_opened()\ntry:\n    await asyncio.sleep(99)\nfinally:\n    process.log.info('let go')"
     async with start_child_process(body, SPILLWAY_STOP_SECONDS="0.1") as process:
         assert process.stdout is not None
         await process.stdout.readline()
@@ -140,7 +140,7 @@ async def test_health_says_what_is_not_ready() -> None:
     body = """
         process.set_ready("log", False, "reading")
         process.set_ready("grpc", True)
-        process.opened()
+        process.note_opened()
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)
         process.set_ready("log", True)
         await process.stopping.wait()

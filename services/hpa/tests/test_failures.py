@@ -276,7 +276,7 @@ def _request_with_minimum(least: int, namespace: str, name: str) -> DeclarePolic
 class NoWriter:
     """What a step may know of a writer, which it does not use."""
 
-    epoch = 1
+    turn_epoch = 1
 
     async def write_events(self, events: Sequence[Written], traces: Traces | None = None) -> None:
         raise AssertionError("a step writes nothing by itself")
@@ -285,4 +285,4 @@ class NoWriter:
 class LaterWriter(NoWriter):
     """Of a turn after the one in which the world's policies were declared."""
 
-    epoch = 9
+    turn_epoch = 9

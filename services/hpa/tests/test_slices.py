@@ -498,4 +498,4 @@ def test_no_decision_depends_on_when_the_time_for_what_is_due_before_a_record_is
 class NoWriter:
     """What a step may know of a writer, which it does not use."""
 
-    epoch = 1
+    turn_epoch = 1

@@ -430,15 +430,15 @@ def test_the_steps_of_what_follows_are_those_of_a_round(calls_of: Any) -> None:
         simulation_with_nodes(fleet_with_overflow(), 1)
     rounds: list[list[str]] = []
     for call in calls:
-        if call.of == "_round":
+        if call.of == "_run_round":
             rounds.append([])
         elif rounds:
             rounds[-1].append(call.of)
-    applied_events = [names.count("apply") for names in rounds]
+    applied_events = [names.count("apply_event") for names in rounds]
     assert [count > 0 for count in applied_events] == [False, True, False, False], "found, gone, and twice nothing"
     for names in rounds:
-        asked_and_kept = [name for name in names if name != "apply"]
-        assert asked_and_kept == ["steps_of_round", *["_keep", "steps_of_round"] * (len(asked_and_kept) // 2)]
+        asked_and_kept = [name for name in names if name != "apply_event"]
+        assert asked_and_kept == ["steps_of_round", *["_apply_events", "steps_of_round"] * (len(asked_and_kept) // 2)]
 
 
 def test_a_simulation_that_does_not_end_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

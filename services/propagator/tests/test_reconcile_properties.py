@@ -244,7 +244,7 @@ def test_safe_at_each_step_and_right_in_the_end(steps: list[Any], removing: bool
         match kind:
             case "act":
                 for _ in range(what[1]):
-                    actors[what[0]].act(member, placements, now)
+                    actors[what[0]].take_step(member, placements, now)
             case "learn":
                 actors[what].placement = len(placements) - 1
             case "crash":

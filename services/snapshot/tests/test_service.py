@@ -67,7 +67,7 @@ async def test_a_node_that_is_added_or_goes_is_said_within_a_quarter_second(make
         await asyncio.sleep(3)
         cluster.add_nodes([NodeSpec("late-")])
         await asyncio.sleep(0.25)
-        assert "late-0" in fleet.reader_of_cluster("own-1").nodes
+        assert "late-0" in fleet.reader_of_cluster("own-1").row_by_node
         cluster.remove_node("late-0")
         await asyncio.sleep(0.25)
         reader = fleet.reader_of_cluster("own-1")
@@ -165,7 +165,7 @@ async def test_a_cluster_that_cannot_be_connected_does_not_disturb_the_others(ma
         reader = fleet.reader_of_cluster("own-1")
         assert (reader.epoch, reader.age_ms, reader.trouble) == (-1, -1, "connect: credential: wrong: no such file")
         assert reader.trouble_code == TroubleCode.NOT_ALLOWED
-        assert len(fleet.reader_of_cluster("own-2").nodes) == 3
+        assert len(fleet.reader_of_cluster("own-2").row_by_node) == 3
         await fleet.join_cluster("own-1", credential="right")
         await asyncio.sleep(3)
         reader = fleet.reader_of_cluster("own-1")
@@ -179,7 +179,7 @@ async def test_a_silent_cluster_does_not_keep_others_from_their_first_list(make_
         await fleet.join_cluster("own-2")
         fleet.start("s1", lists_at_once=1)
         await asyncio.sleep(15)
-        assert len(fleet.reader_of_cluster("own-2").nodes) == 3
+        assert len(fleet.reader_of_cluster("own-2").row_by_node) == 3
 
 
 async def test_a_second_instance_shares_and_takes_over(make_fleet: Any) -> None:
@@ -314,7 +314,7 @@ async def test_a_cluster_that_left_leaves_nothing(make_fleet: Any) -> None:
         assert len(fleet.records_of_cluster("own-1")) == count
         await fleet.join_cluster("own-1")
         await asyncio.sleep(3)
-        assert len(fleet.reader_of_cluster("own-1").nodes) == 1
+        assert len(fleet.reader_of_cluster("own-1").row_by_node) == 1
 
 
 async def test_a_cluster_that_left_and_joined_between_two_readings_is_said_whole_again(make_fleet: Any) -> None:
@@ -353,10 +353,10 @@ async def test_a_stop_writes_what_is_known_and_leaves(make_fleet: Any) -> None:
         await asyncio.sleep(6)
         cluster.add_nodes([NodeSpec("late-")])
         await asyncio.sleep(0.2)
-        assert "late-0" not in fleet.reader_of_cluster("own-1").nodes
+        assert "late-0" not in fleet.reader_of_cluster("own-1").row_by_node
         await fleet.stop("s1")
         await asyncio.sleep(1)
-        assert "late-0" in fleet.reader_of_cluster("own-1").nodes
+        assert "late-0" in fleet.reader_of_cluster("own-1").row_by_node
 
 
 async def test_a_cluster_that_grows_over_its_blocks_gets_a_new_epoch(make_fleet: Any) -> None:
@@ -395,7 +395,7 @@ async def test_an_unreadable_record_is_left_aside(make_fleet: Any) -> None:
             fleet.broker.append_raw_record(topic, 0, b"own-1/0", b"\xff\xff", (("ce_type", b"spillway.v1.Unknown"),))
         fleet.start("s1")
         await asyncio.sleep(5)
-        assert len(fleet.reader_of_cluster("own-1").nodes) == 3
+        assert len(fleet.reader_of_cluster("own-1").row_by_node) == 3
 
 
 async def test_an_error_at_one_cluster_ends_no_other_ones_capacity(
@@ -423,7 +423,7 @@ async def test_an_error_at_one_cluster_ends_no_other_ones_capacity(
                 "own-2"
             ]
         await asyncio.sleep(60)
-        assert "late-0" in fleet.reader_of_cluster("own-1").nodes
+        assert "late-0" in fleet.reader_of_cluster("own-1").row_by_node
         assert len(fleet.records_of_cluster("own-1")) > len(fleet.events_of_kind("own-1", TurnTaken)) > 1
 
 
