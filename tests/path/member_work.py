@@ -232,15 +232,15 @@ async def _deployed_on_virtual_nodes(
 async def _read_log_of_virtual_node(platform: InProcess) -> None:
     """As the kubelet API does. kwok has no kubelet that would answer: that its API server asks for one, is enough."""
     (lent,) = platform.running["vk-bridge-1"].service.lent_pods()
-    pool = lent.pool(POOL)
+    pool = lent.find_pool(POOL)
     name = (await platform.member_api(POOL).list(PODS, NAMESPACE, "app=encode"))[0]["metadata"]["name"]
     assert pool is not None
     pool_pod = await pool.api.get(PODS, NAMESPACE, name)
     assert pool_pod is not None
-    real = await lent.real_pod(POOL, pool_pod)
+    real = await lent.find_real_pod(POOL, pool_pod)
     assert real is not None
     try:
-        async with aclosing(lent.logs(real, LogOptions())) as chunks:
+        async with aclosing(lent.stream_pod_logs(real, LogOptions())) as chunks:
             async for _ in chunks:
                 pass
     except ClusterUnreachable as error:

@@ -78,7 +78,13 @@ async def test_an_error_in_a_step_about_the_fleet_stops_this_step_alone(monkeypa
         planner, turns, failed = platform.planner(), metrics.TURNS_TAKEN.labels("planner"), metrics.DECISIONS_FAILED
         before = turns._value.get(), failed._value.get()
         with monkeypatch.context() as patched:
-            steps = ((aftermath, "watch"), (moves, "due"), (moves, "left"), (duplicates, "due"), (Headrooms, "step"))
+            steps = (
+                (aftermath, "update_progress_timers"),
+                (moves, "workloads_due_to_move"),
+                (moves, "clusters_that_left"),
+                (duplicates, "workloads_to_hand_over"),
+                (Headrooms, "report_due_headroom"),
+            )
             for owner, name in steps:
                 patched.setattr(owner, name, raise_error)
             await planner.scale(ScaleRequest(NAMESPACE, "room", room - 2))

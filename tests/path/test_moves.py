@@ -166,7 +166,7 @@ async def test_a_drained_cluster_empties_without_a_dip_leaves_and_may_join_again
         await wait_until(has_left, "own-1 has left")
         await asyncio.sleep(15)
         assert "own-1" not in platform.running["snapshot-1"].service.collectors
-        assert "own-1" not in platform.running["propagator-1"].service.held
+        assert "own-1" not in platform.running["propagator-1"].service.clusters_worked_on
         assert keys_left_in_log(platform, "own-1") == set()
         await planner.join_cluster(JoinClusterRequest("own-1", "own-1", tier="own"))
         await wait_until(
