@@ -182,7 +182,7 @@ FORBIDDEN = (
     ("services/propagator/src/propagator/core/live.py", "propagator.core.reconcile"),
     ("services/vk-bridge/src/vk_bridge/core/node/loan.py", "vk_bridge.core.selection.desired_loans"),
     ("services/vk-bridge/src/vk_bridge/core/pod/update.py", "vk_bridge.core.selection.candidates"),
-    ("services/vk-bridge/src/vk_bridge/cluster/pools.py", "vk_bridge.log.records"),
+    ("services/vk-bridge/src/vk_bridge/cluster/pools.py", "vk_bridge.log.record_writer"),
     ("services/descheduler/src/descheduler/core/rules.py", "descheduler.core.needs"),
 )
 """Files, and what each must not import."""
@@ -447,7 +447,7 @@ REPLACED = {
         "ObjectMirror.upsert_workload": BUG,
         "cluster_worker.next_action": BUG,
         "cluster_worker.observed_status": BUG,
-        "finder.adoption_answer_for_object": BUG,
+        "adoption_finder.adoption_answer_for_object": BUG,
         "member.MemberCluster.carry_out_action": BUG,
         "shape_asker.read_dry_run_answer": BUG,
         "transport.request": ODD,
@@ -458,7 +458,7 @@ REPLACED = {
         "PodWriter._create_real_pod": BUG,
         "Pools._note_failure": BUG,
         "UsageReporter.take_hours": BUG,
-        "lendable.convert_pod": BUG,
+        "pod_conversion.convert_pod": BUG,
         "pod_writer.pod_step": BUG,
     },
     "tests/contract/test_bus.py": {"module.DefaultRecordBatchBuilder": LIBRARY_BEHIND},

@@ -16,9 +16,9 @@ from planner.core.knowledge.subject import Moment
 from planner.core.requests import decisions
 from spillway.api import ApplyRequest
 from spillway.columns import NO_NODES, columns_of
+from spillway.compressed_text import pack_text, unpack_text
 from spillway.events import CapacityChanged, CapacityReported, ClusterJoined, DecisionRecorded
 from spillway.model import Generation, NodeRow
-from spillway.packed import pack_text, unpack_text
 from spillway_cli.whatif_tables import render_simulation
 
 from .test_commands import DEPLOYMENT

@@ -142,7 +142,7 @@ async def test_a_feed_starts_where_it_is_told_and_else_at_the_end(harness: Harne
     positions = await bus.publish(*[capacity_changed("x", sequence) for sequence in range(5)])
     await bus.publish(ClusterLeft("x"))
     start = {(positions[3].topic, positions[3].partition): positions[3].offset}
-    async with bus.follow([CAPACITY_CHANGES, CLUSTERS], start) as feed:
+    async with bus.follow_topics([CAPACITY_CHANGES, CLUSTERS], start) as feed:
         await bus.publish(ClusterLeft("y"))
         records = await collect_records(feed, lambda records, _: len(records) == 3)
     assert [r.event for r in records if r.topic == CAPACITY_CHANGES.name] == [
@@ -154,13 +154,13 @@ async def test_a_feed_starts_where_it_is_told_and_else_at_the_end(harness: Harne
 
 async def test_a_feed_passes_over_topics_when_it_is_told_to(harness: Harness) -> None:
     bus = await harness.open_bus("a")
-    async with bus.follow([CAPACITY_CHANGES, CLUSTERS]) as feed:
+    async with bus.follow_topics([CAPACITY_CHANGES, CLUSTERS]) as feed:
         await bus.publish(ClusterLeft("x"))
         assert len(await collect_records(feed, lambda records, _: bool(records))) == 1
         feed.stop_following([CLUSTERS])
         await bus.publish(ClusterLeft("y"))
         await bus.publish(capacity_changed("z", 1))
-        ends = await feed.ends()
+        ends = await feed.end_offsets()
         records = await collect_records(feed, lambda _, batch: has_reached_ends(batch.positions, ends))
     assert {topic for topic, _ in ends} == {CAPACITY_CHANGES.name}
     assert [record.key for record in records] == ["z"]
@@ -169,14 +169,14 @@ async def test_a_feed_passes_over_topics_when_it_is_told_to(harness: Harness) ->
 async def test_an_empty_start_is_the_end_of_everything(harness: Harness) -> None:
     bus = await harness.open_bus("a")
     await bus.publish(ClusterLeft("old"))
-    async with bus.follow([CLUSTERS], {}) as feed:
+    async with bus.follow_topics([CLUSTERS], {}) as feed:
         await bus.publish(ClusterLeft("new"))
         assert [r.key for r in await collect_records(feed, lambda records, _: bool(records))] == ["new"]
 
 
 async def test_an_idle_feed_yields_empty_batches(harness: Harness) -> None:
     bus = await harness.open_bus("a")
-    async with bus.follow([CLUSTERS]) as feed:
+    async with bus.follow_topics([CLUSTERS]) as feed:
         batches = 0
 
         def is_third_empty_batch(_: list[Record], batch: RecordBatch) -> bool:
@@ -189,7 +189,7 @@ async def test_an_idle_feed_yields_empty_batches(harness: Harness) -> None:
 
 async def test_a_start_beyond_the_end_is_another_log(harness: Harness) -> None:
     bus = await harness.open_bus("a")
-    async with bus.follow([CLUSTERS], {(CLUSTERS.name, 0): 1000}) as feed:
+    async with bus.follow_topics([CLUSTERS], {(CLUSTERS.name, 0): 1000}) as feed:
         with pytest.raises(OtherFleet):
             await collect_records(feed, lambda *_: False)
 
@@ -218,7 +218,7 @@ async def test_fields_of_a_later_version_do_not_hinder(harness: Harness) -> None
 
 async def test_the_fleet_is_in_the_log(harness: Harness) -> None:
     bus = await harness.open_bus("a")
-    assert bus.fleet == harness.fleet
+    assert bus.fleet_id == harness.fleet
     assert [record.event for record in await read_to_current_end(bus, [FLEET])] == [FleetFormed(harness.fleet)]
 
 
@@ -250,11 +250,11 @@ async def wait_for_turn(waiting: Any) -> Writer:
 async def test_a_feed_reaches_the_end_past_the_marks_of_transactions(harness: Harness) -> None:
     bus = await harness.open_bus("a")
     async with bus.join_standby_group("planner", "a") as standby:
-        writer = await wait_for_turn(standby.wait())
+        writer = await wait_for_turn(standby.wait_for_turn())
         for index in range(3):
             await writer.write_events([ClusterLeft(f"c{index}"), ClusterLeft("x")])
-        async with bus.follow([CLUSTERS, TURNS_PLANNER]) as feed:
-            ends = await feed.ends()
+        async with bus.follow_topics([CLUSTERS, TURNS_PLANNER]) as feed:
+            ends = await feed.end_offsets()
             records = await collect_records(feed, lambda _, batch: has_reached_ends(batch.positions, ends))
     assert len([record for record in records if record.topic == CLUSTERS.name]) == 6
     assert ends[TURNS_PLANNER.name, 0] > max(r.offset for r in records if r.topic == TURNS_PLANNER.name) + 1
@@ -268,7 +268,9 @@ async def test_a_record_bears_the_headers_of_the_trace_that_it_belongs_to(harnes
     try:
         await bus.publish(capacity_changed("x", 1), capacity_changed("y", 1), traces={1: trace})
         async with bus.join_standby_group("planner", "a") as standby:
-            await (await wait_for_turn(standby.wait())).write_events([ClusterLeft("x"), ClusterLeft("y")], {0: trace})
+            await (await wait_for_turn(standby.wait_for_turn())).write_events(
+                [ClusterLeft("x"), ClusterLeft("y")], {0: trace}
+            )
     finally:
         tracing.shutdown()
     found = await read_to_current_end(bus, [CAPACITY_CHANGES, CLUSTERS])
@@ -281,7 +283,7 @@ async def test_a_record_bears_the_headers_of_the_trace_that_it_belongs_to(harnes
 async def test_a_turn_is_in_the_log_and_its_offset_is_the_epoch(harness: Harness) -> None:
     bus = await harness.open_bus("a")
     async with bus.join_standby_group("planner", "one") as standby:
-        epochs = [(await wait_for_turn(standby.wait())).turn_epoch for _ in range(3)]
+        epochs = [(await wait_for_turn(standby.wait_for_turn())).turn_epoch for _ in range(3)]
     records = await read_to_current_end(bus, [TURNS_PLANNER])
     assert [record.offset for record in records] == epochs == sorted(set(epochs))
     assert {record.event for record in records} == {TurnTaken("planner", "", "one")}
@@ -290,7 +292,7 @@ async def test_a_turn_is_in_the_log_and_its_offset_is_the_epoch(harness: Harness
 async def test_the_writer_before_is_fenced_and_stays_so(harness: Harness) -> None:
     bus = await harness.open_bus("a")
     async with bus.join_standby_group("planner", "a") as standby:
-        old = await wait_for_turn(standby.wait())
+        old = await wait_for_turn(standby.wait_for_turn())
         await old.write_events([ClusterLeft("before")])
         other = await harness.open_bus("b")
         async with contextlib.AsyncExitStack() as stack:
@@ -298,7 +300,7 @@ async def test_the_writer_before_is_fenced_and_stays_so(harness: Harness) -> Non
             again = await open_standby_turn(stack, other, "a")
             if isinstance(harness, LocalHarness):
                 harness.broker.end_sessions(bus)
-            new = await wait_for_turn(again.wait())
+            new = await wait_for_turn(again.wait_for_turn())
             turns = [record.offset for record in await read_to_current_end(bus, [TURNS_PLANNER])]
             assert turns == [old.turn_epoch, new.turn_epoch], "who was fenced reads of it, though it writes nothing"
             for _ in range(2):
@@ -347,8 +349,8 @@ async def test_a_standby_takes_over_from_one_that_stops(harness: Harness) -> Non
     first, second = await harness.open_bus("a"), await harness.open_bus("b")
     async with contextlib.AsyncExitStack() as stack:
         async with first.join_standby_group("planner", "a") as active:
-            old = await wait_for_turn(active.wait())
-            waiting = asyncio.create_task((await open_standby_turn(stack, second, "b")).wait())
+            old = await wait_for_turn(active.wait_for_turn())
+            waiting = asyncio.create_task((await open_standby_turn(stack, second, "b")).wait_for_turn())
             await old.write_events([ClusterLeft("x")])
             assert not waiting.done()
         new = await wait_for_turn(waiting)
@@ -451,7 +453,7 @@ async def test_what_cannot_be_read_is_set_aside_and_the_rest_is_read(harness: Ha
     fine = any_event_on(topic)
     await harness.write_raw_record(topic, address_of_event(fine).key.encode(), encode_event(fine), good)
     assert fine in [record.event for record in await read_to_current_end(bus, [topic])]
-    async with bus.follow([DEAD_LETTERS]) as feed:
+    async with bus.follow_topics([DEAD_LETTERS]) as feed:
         letters = await collect_records(feed, lambda records, _: len(_dead_letters_of(topic, records)) >= len(reasons))
     assert {
         next((r for r in reasons if r in letter.reason), letter.reason) for letter in _dead_letters_of(topic, letters)
@@ -494,7 +496,7 @@ async def test_on_topics_that_anyone_may_write_no_number_of_them_stops_the_reade
     fine = any_event_on(topic)
     await bus.publish(fine)
     assert [record.event for record in await read_to_current_end(bus, [topic])] == [fine]
-    async with bus.follow([DEAD_LETTERS]) as feed:
+    async with bus.follow_topics([DEAD_LETTERS]) as feed:
         letters = _dead_letters_of(
             topic, await collect_records(feed, lambda records, _: len(_dead_letters_of(topic, records)) >= 2)
         )
@@ -652,7 +654,7 @@ async def test_a_fetch_names_what_is_new_and_a_session_that_the_broker_lost_is_o
         assert session.number > 0
         assert session.epoch > OPENS
         at = {(bus.topic_name(CLUSTERS), 0): (10**6, 1)}
-        assert session.changed(session._known | at) == (at, [])
+        assert session.find_changes(session._known | at) == (at, [])
 
 
 @pytest.mark.kafka

@@ -67,8 +67,8 @@ async def test_where_retention_left_nothing_the_next_record_is_read(harness: Har
     positions = await write_changes(bus, 3)
     place = (CAPACITY_CHANGES.name, positions[0].partition)
     await harness.delete_records_before(CAPACITY_CHANGES, place[1], positions[2].offset + 1)
-    async with bus.follow([CAPACITY_CHANGES], {place: positions[0].offset}) as feed:
-        ends = await feed.ends()
+    async with bus.follow_topics([CAPACITY_CHANGES], {place: positions[0].offset}) as feed:
+        ends = await feed.end_offsets()
         assert await collect_records(feed, lambda _, batch: has_reached_ends(batch.positions, ends)) == []
         await bus.publish(capacity_changed("x", 3))
         assert len(await collect_records(feed, lambda records, _: bool(records))) == 1
@@ -103,7 +103,7 @@ async def test_a_reader_that_retention_overtook_goes_on_with_what_is_left(harnes
     """It was frozen for longer than the topic keeps its records."""
     bus = await harness.open_bus("a")
     place = (CAPACITY_CHANGES.name, partition_of("x", 4))
-    async with bus.follow([CAPACITY_CHANGES]) as feed:
+    async with bus.follow_topics([CAPACITY_CHANGES]) as feed:
         positions = await write_changes(bus, 8)
         if isinstance(harness, KafkaHarness):  # Its consumer fetches ahead, and would have all of it already.
             await collect_records(feed, lambda records, _: len(records) == 8)

@@ -302,7 +302,9 @@ async def test_no_owner_answers_in_time_and_the_same_key_tries_again() -> None:
         assert raised.value.code == "UNAVAILABLE"
         assert "no answer from own-1" in raised.value.text
         platform.start_instance("propagator-2")
-        await wait_until(lambda: bool(platform.running["propagator-2"].service.clusters_worked_on), "it holds its clusters")
+        await wait_until(
+            lambda: bool(platform.running["propagator-2"].service.clusters_worked_on), "it holds its clusters"
+        )
         await adopt_workload(platform, "own-1", key="k")
 
 

@@ -137,7 +137,7 @@ async def test_a_cluster_that_comes_back_empty_and_full_of_others_gets_nothing()
         member = platform.members["own-1"]
         member.advance_clock()
         for found in list(member.objects("deployments", NAMESPACE)):
-            member.machine.garbage.delete_object("deployments", found, "Background")
+            member.control_plane.garbage.delete_object("deployments", found, "Background")
         for node in list(member.objects("nodes")):
             member.cordon(node["metadata"]["name"])
         await wait_until(lambda: ready_pods_by_cluster(platform)["own-1"] == 0, "its pods are gone")

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from spillway.addresses import TOPICS
+from spillway.compressed_text import NotPacked, unpack_text
 from spillway.dead_letters import StoredRecord
 from spillway.local_bus import LocalBroker
-from spillway.packed import NotPacked, unpack_text
 from spillway.wire import decode_event
 
 RECORDS_AT_ONCE = 1_000_000

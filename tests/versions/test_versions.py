@@ -30,11 +30,11 @@ from propagator.core.live import LiveWorkload, ObjectMarks
 from propagator.core.status import observed_status, status_on_hold, status_with_changed_field
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS
 from spillway.columns import NO_NODES
+from spillway.compressed_text import pack_text, unpack_text
 from spillway.dead_letters import LetterReading, StoredRecord
 from spillway.events import ClusterJoined, JobEnd, StatusDetails, TurnTaken, WorkloadObserved
 from spillway.feasibility.cluster_view import NEVER
 from spillway.model import Generation
-from spillway.packed import pack_text, unpack_text
 from spillway.status_details import details_of_status
 from spillway.v1 import events_pb2, lending_pb2, planner_pb2, scaling_pb2
 from spillway.wire import TYPE_PREFIX, decode_event, encode_event, event_type

@@ -12,8 +12,8 @@ import typer
 from spillway import columns, wire
 from spillway.addresses import TOPIC_BY_NAME, TOPICS, Tombstone, Topic
 from spillway.bus import Bus, BusUnavailable, Position, Record, has_reached_ends
+from spillway.compressed_text import NotPacked, unpack_text
 from spillway.events import CapacityChanged, CapacityReported, DeadLettered, DecisionRecorded, Event
-from spillway.packed import NotPacked, unpack_text
 from spillway.settings import OperatorError, settings_from_environment
 from spillway_cli.config import Config, unreachable_hint
 from spillway_cli.exits import bad_input_error, print_message, run_or_exit

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.core.knowledge.state import PlannerState
-from planner.core.requests import asking, decisions
+from planner.core.requests import decisions, shape_questions
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, BatchAnswer, BatchItem, PlanBatchReply, PlanBatchRequest
 from spillway.dead_letters import outgoing_record
@@ -93,8 +93,8 @@ def plan_batch(bench: Bench, data: bytes) -> Spent:
     read = value_from_message(planner_pb2.PlanBatchRequest.FromString(data), PlanBatchRequest)
     requests = [item.apply for item in read.items if item.apply is not None]
     spent.note_time_spent(alone=True)
-    new = {asking.template_digest(request): request for request in requests}
-    asked = [found.event for found in asking.shape_questions(state, new.values(), bench.next_moment())]
+    new = {shape_questions.template_digest(request): request for request in requests}
+    asked = [found.event for found in shape_questions.shape_questions(state, new.values(), bench.next_moment())]
     for digest in new:
         state.admitted.note_declared(digest)
     spent.note_time_spent(alone=False)

@@ -12,7 +12,7 @@ from typing import Any
 from sim.cluster import SimCluster
 from sim.http import SimServer, kubeconfig
 from sim.settings import LoadSpec, NodeSpec, Settings
-from spillway.running.heap import survivors_set_aside
+from spillway.running.garbage_collection import survivors_set_aside
 
 NODE_PREFIX = "node-"
 PODS_PER_DEPLOYMENT = 200

@@ -27,7 +27,7 @@ from spillway.api import ExplainReply, ExplainRequest
 from spillway.columns import NO_NODES
 from spillway.events import CapacityChanged, CapacityReported, PlacementDecided
 from spillway.model import Generation, NodeColumns, Part, Shape, WorkloadFacts
-from spillway.running.heap import delayed_collections, set_aside_heap
+from spillway.running.garbage_collection import delayed_collections, set_aside_heap
 from spillway.wire import unpack_columns
 
 from .big_fleet import (

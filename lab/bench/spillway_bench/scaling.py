@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from hpa.core.heard.heard import HeardRecord
+from hpa.core.heard.heard_record import HeardRecord
 from hpa.core.heard.inputs import WorkloadInputs
 from hpa.core.rules import DEFAULT_RULES
 from hpa.core.sizing.composing import SizingState

@@ -10,6 +10,7 @@ from hpa.core.stored import UnreadableState, read_stored_state
 from planner.core.placement.replaying import NotReplayable, read_division, replay_division
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC, TOPICS, address_of_event
 from spillway.columns import columns_of, rows_of
+from spillway.compressed_text import NotPacked, pack_text, unpack_text
 from spillway.dead_letters import LetterReading, StoredRecord, outgoing_record
 from spillway.events import (
     CapacityChanged,
@@ -22,7 +23,6 @@ from spillway.events import (
 )
 from spillway.events_lending import LendingDeclared
 from spillway.model import Generation
-from spillway.packed import NotPacked, pack_text, unpack_text
 from spillway.v1 import events_pb2
 from spillway.wire import TYPE_PREFIX, UnreadableMessage, decode_event, event_type, unpack_columns
 from spillway_fuzz.mutation import mutated_bytes, mutated_message, random_bytes

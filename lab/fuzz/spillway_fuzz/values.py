@@ -12,9 +12,9 @@ from typing import Any, Final
 from hpa.core.stored import NOTHING_STORED, stored_state_bytes
 from spillway.addresses import EVENTS_BY_TOPIC, RecordAddress, address_of_event
 from spillway.columns import columns_of
+from spillway.compressed_text import pack_text
 from spillway.events import Event
 from spillway.model import Generation, HostPort, NodeRow, PodTable, Taint
-from spillway.packed import pack_text
 from spillway.wire import encode_event, pack_columns
 from spillway_fuzz import samples
 from spillway_fuzz.mutation import ODD_NUMBERS, ODD_TEXTS, mutated_bytes, mutated_json

@@ -9,9 +9,9 @@ from typing import Any
 
 from planner.service import Planner, PlannerClocks
 from planner.settings import PlannerSettings
+from snapshot.core.capacity_stream import ClusterSign, Stream
 from snapshot.core.cluster_state import StateChanges
 from snapshot.core.pending import Pending
-from snapshot.core.stream import ClusterSign, Stream
 from snapshot.settings import SnapshotSettings
 from spillway import api
 from spillway.addresses import DECISIONS, PLACEMENTS

@@ -27,7 +27,7 @@ from world import (
     workload_declared,
 )
 
-from hpa.core.heard.heard import FORGETTING, HeardRecord
+from hpa.core.heard.heard_record import FORGETTING, HeardRecord
 from spillway.addresses import Tombstone, address_of_event
 from spillway.events import Event
 from spillway.events_scaling import ScaleDecided, ScaleStateChanged

@@ -53,7 +53,7 @@ def find_false_beliefs(world: World, users: list[User]) -> Iterator[str]:
 
 def _false_beliefs_of_nodes(name: str, view: ClusterView, cluster: SimCluster) -> Iterator[str]:
     """A node that is believed to be there, or to be free, and is not; or the other way round."""
-    records, nodes = cluster.machine.table.record_by_name, view.nodes
+    records, nodes = cluster.control_plane.table.record_by_name, view.nodes
     believed = {nodes.names[row]: row for row in np.flatnonzero(nodes.live_mask).tolist()}
     if believed.keys() != records.keys():
         yield f"{name}: believed to have the nodes {sorted(believed)}, and has {sorted(records)}"

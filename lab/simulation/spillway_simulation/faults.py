@@ -218,7 +218,7 @@ class FaultInjector:
     async def _replace_node(self, fault: Fault, name: str) -> None:
         """Another node of its size comes in its place."""
         cluster = self._world.clusters[fault.on]
-        record = cluster.machine.table.record_by_name[name]
+        record = cluster.control_plane.table.record_by_name[name]
         cpu = record.allocatable["cpu"]
         cluster.remove_node(name)
         self._world.oracle.note_allocatable_cpu()
@@ -237,7 +237,7 @@ class FaultInjector:
             return
         cluster.cordon(name)
         await asyncio.sleep(fault.seconds)
-        if name in cluster.machine.table.record_by_name:
+        if name in cluster.control_plane.table.record_by_name:
             cluster.cordon(name, unschedulable=False)
 
     async def _pods_deleted(self, fault: Fault) -> None:

@@ -35,7 +35,7 @@ class Virtual:
 
 def objects_by_key(cluster: SimCluster, plural: str) -> Mapping[tuple[str, str], Object]:
     """As the store has it, not a copy: nothing here changes it."""
-    found: Mapping[tuple[str, str], Object] = cluster.machine.world.store.tables[plural]
+    found: Mapping[tuple[str, str], Object] = cluster.control_plane.world.store.tables[plural]
     return found
 
 

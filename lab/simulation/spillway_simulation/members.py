@@ -40,7 +40,7 @@ def pod_cpu_millis(spec: Mapping[str, Any]) -> int:
 
 def allocatable_cpu_millis(cluster: SimCluster) -> int:
     """Of nodes that are not lent to others."""
-    records = cluster.machine.table.record_by_name.values()
+    records = cluster.control_plane.table.record_by_name.values()
     return sum(record.allocatable.get("cpu", 0) for record in records if not is_lent_node(record))
 
 
@@ -63,7 +63,7 @@ def room_of_each_node(cluster: SimCluster, cpu: int, without: Iterable[Object] =
     """The same of each of its nodes."""
     records = {
         name: max(0, record.free.get("cpu", 0))
-        for name, record in cluster.machine.table.record_by_name.items()
+        for name, record in cluster.control_plane.table.record_by_name.items()
         if _may_take_pods(record)
     }
     for pod in without:
@@ -75,7 +75,7 @@ def room_of_each_node(cluster: SimCluster, cpu: int, without: Iterable[Object] =
 
 def largest_free_cpu_millis(cluster: SimCluster) -> int:
     """The most cpu that is free on any one node."""
-    return max((record.free.get("cpu", 0) for record in cluster.machine.table.record_by_name.values()), default=0)
+    return max((record.free.get("cpu", 0) for record in cluster.control_plane.table.record_by_name.values()), default=0)
 
 
 def pods_of(cluster: SimCluster, namespace: str, name: str) -> list[Object]:

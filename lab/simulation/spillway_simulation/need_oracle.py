@@ -133,7 +133,7 @@ class NeedOracle:
 
     def _note_cordoned_nodes(self, name: str, cluster: SimCluster, now: float) -> None:
         """What comes back cordoned takes nobody's pods: for those another node may be recalled."""
-        for node, record in cluster.machine.table.record_by_name.items():
+        for node, record in cluster.control_plane.table.record_by_name.items():
             if record.unschedulable:
                 self._cordoned[name, node] = now
 
@@ -174,12 +174,12 @@ class NeedOracle:
 
 
 def _cpu_of_marked_nodes(cluster: SimCluster) -> tuple[int, ...]:
-    records = cluster.machine.table.record_by_name.values()
+    records = cluster.control_plane.table.record_by_name.values()
     return tuple(
         record.allocatable.get("cpu", 0) for record in records if any(key == LENDING for key, _, _ in record.taints)
     )
 
 
 def _node_cpu_millis(cluster: SimCluster, node: str) -> int:
-    record = cluster.machine.table.record_by_name.get(node)
+    record = cluster.control_plane.table.record_by_name.get(node)
     return record.allocatable.get("cpu", 0) if record is not None else 0

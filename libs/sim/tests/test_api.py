@@ -171,7 +171,7 @@ async def test_a_watch_from_a_version_to_come_waits_for_it(client_of: Any) -> No
     """Without a word, as API servers do that were restored from a backup."""
     async with SimCluster("a") as cluster:
         client = client_of(cluster)
-        version = cluster.machine.world.store.version
+        version = cluster.control_plane.world.store.version
         watch = asyncio.ensure_future(
             client.watch_events(MAPS, resourceVersion=str(version + 2), allowWatchBookmarks="true")
         )

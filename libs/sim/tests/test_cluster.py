@@ -322,10 +322,10 @@ async def test_a_pod_takes_its_own_time_to_end_and_its_grace_at_most(client_of: 
 async def test_a_loaded_cluster_is_at_rest_and_consistent() -> None:
     async with SimCluster("a") as cluster:
         cluster.load_objects([NodeSpec("n", 10)], LoadSpec(pods=200, deployments=3))
-        version = cluster.machine.world.store.version
+        version = cluster.control_plane.world.store.version
         await asyncio.sleep(60)
-        assert cluster.machine.world.store.version == version
-        free = sum(one.free["cpu"] for one in cluster.machine.table.record_by_name.values())
+        assert cluster.control_plane.world.store.version == version
+        free = sum(one.free["cpu"] for one in cluster.control_plane.table.record_by_name.values())
         assert free == 10 * 32_000 - 200 * 500
         cluster.remove_node("n0")
         await asyncio.sleep(5)

@@ -31,7 +31,7 @@ async def test_watches_stream_and_strangers_are_refused() -> None:
         cluster.add_nodes([NodeSpec("n")])
         async with session.get(f"{server.url}/api/v1/nodes") as refused:
             assert (refused.status, (await refused.json())["reason"]) == (401, "Unauthorized")
-        params = {"watch": "true", "resourceVersion": str(cluster.machine.world.store.version)}
+        params = {"watch": "true", "resourceVersion": str(cluster.control_plane.world.store.version)}
         async with session.get(f"{server.url}/api/v1/pods", params=params, headers=BEARER) as watch:
             url = f"{server.url}/apis/apps/v1/namespaces/default/deployments"
             async with session.post(url, json=deployment("web", 1), headers=BEARER) as made:

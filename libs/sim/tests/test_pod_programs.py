@@ -59,7 +59,7 @@ async def wait_until(holds: Callable[[], bool], seconds: float = 20.0) -> None:
 
 
 def log_lines(cluster: SimCluster, found: Object) -> list[str]:
-    book = cluster.machine.logs._books_by_uid.get(found["metadata"]["uid"], {}).get("main")
+    book = cluster.control_plane.logs._books_by_uid.get(found["metadata"]["uid"], {}).get("main")
     return [text for _, text in book.lines[1:]] if book else []
 
 

@@ -51,13 +51,13 @@ async def test_it_works_on_with_names_of_its_own_and_newer_versions(client_of: A
         await asyncio.sleep(5)
         async with resumed_copy(cluster) as after:
             client = client_of(after)
-            assert after.machine.world.store.version > cluster.machine.world.store.version
+            assert after.control_plane.world.store.version > cluster.control_plane.world.store.version
             await client.merge_patch("/apis/apps/v1/namespaces/default/deployments/web", {"spec": {"replicas": 5}})
             await asyncio.sleep(5)
             assert len([pod for pod in after.objects("pods") if is_ready(pod)]) == 5
             assert uids_by_name(cluster, "pods").items() < uids_by_name(after, "pods").items()
             (gone,) = await client.watch_events(
-                "/api/v1/pods", resourceVersion=str(cluster.machine.world.store.version)
+                "/api/v1/pods", resourceVersion=str(cluster.control_plane.world.store.version)
             )
             assert (gone["type"], gone["object"]["code"]) == ("ERROR", 410)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spillway.running.heap import (
+from spillway.running.garbage_collection import (
     ALL_SECONDS,
     COLLECTED_AFTER,
     NEW_OBJECTS_MAX,

@@ -11,7 +11,7 @@ import pytest
 from grpc import aio
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from spillway.rpc.reflected import REQUEST_BYTES_MAX, REQUESTS_MAX, STREAMS_CALLER_MAX
+from spillway.rpc.reflection_service import REQUEST_BYTES_MAX, REQUESTS_MAX, STREAMS_CALLER_MAX
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
 

@@ -21,7 +21,7 @@ from spillway.model import Generation
 from spillway.running.following import FollowedTopics, Follower
 from spillway.running.request_queue import SPARE_BYTES, Decide, Decisions, NotYet, RequestQueue, Written
 from spillway.running.standby import Standby, StandbyRole, StandbySettings, WriterTurn
-from spillway.running.unproven import UnprovenAnswers
+from spillway.running.unproven_answers import UnprovenAnswers
 
 pytestmark = pytest.mark.looptime
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
 from spillway.columns import columns_of, rows_of
+from spillway.compressed_text import NotPacked, unpack_text
 from spillway.events import CapacityReported, ClusterLeft, Event, WorkloadDeclared
 from spillway.model import (
     HOSTNAME_LABEL,
@@ -25,7 +26,6 @@ from spillway.model import (
     Policy,
     Taint,
 )
-from spillway.packed import NotPacked, unpack_text
 from spillway.v1 import events_pb2
 from spillway.wire import (
     COLUMNS_BYTES_MAX,

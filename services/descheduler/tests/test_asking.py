@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from descheduler.core import asked_back, declaring, idle_report, recalling
+from descheduler.core import declaring, idle_report, recalling, recalls_by_name
 from descheduler.core.declaring import LendingRequest
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
@@ -57,7 +57,7 @@ declare, withdraw, pause, resume, ask_back = map(
         declaring.withdraw_lending,
         declaring.pause_lending,
         declaring.resume_lending,
-        asked_back.recall_named_nodes,
+        recalls_by_name.recall_named_nodes,
     ),
 )
 
@@ -283,10 +283,10 @@ def test_a_cluster_that_is_not_known_is_named_with_those_that_are() -> None:
         "cluster": [
             lambda: ask_back(state, lending.RecallRequest("nosuch"), lending_request()),
             lambda: ask_back(state, lending.RecallRequest("nosuch", plan_only=True), lending_request()),
-            lambda: asked_back.list_lent(state, lending.ListLentRequest("nosuch")),
+            lambda: recalls_by_name.list_lent(state, lending.ListLentRequest("nosuch")),
             lambda: idle_report.make_idle_report(state, lending.IdleReportRequest("nosuch"), NOW_MS),
         ],
-        "pool": [lambda: asked_back.list_lent(state, lending.ListLentRequest(pool="nosuch"))],
+        "pool": [lambda: recalls_by_name.list_lent(state, lending.ListLentRequest(pool="nosuch"))],
     }
     for field, calls in asks.items():
         for call in calls:
@@ -300,7 +300,7 @@ def test_of_a_cluster_that_has_left_what_it_lends_still_can_be_asked_back() -> N
     for cluster in (OWN, POOL):
         state.apply_event(ClusterLeft(cluster))
     assert ask_back(state, lending.RecallRequest(OWN, plan_only=True), lending_request())[1].changed == 1
-    assert len(asked_back.list_lent(state, lending.ListLentRequest(OWN, POOL)).nodes) == 1
+    assert len(recalls_by_name.list_lent(state, lending.ListLentRequest(OWN, POOL)).nodes) == 1
 
 
 def test_nodes_that_are_not_lent_are_named_with_those_that_are() -> None:
@@ -318,7 +318,7 @@ def test_lent_nodes_come_a_page_at_a_time() -> None:
     )
     seen, token = [], ""
     while True:
-        page = asked_back.list_lent(state, lending.ListLentRequest(page_size=2, page_token=token))
+        page = recalls_by_name.list_lent(state, lending.ListLentRequest(page_size=2, page_token=token))
         seen += [(node.node, node.pods) for node in page.nodes]
         token = page.next_page_token
         if not token:

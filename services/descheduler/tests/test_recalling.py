@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from descheduler.core import recalling
-from descheduler.core.asked_back import recall_named_nodes
 from descheduler.core.choosing import TRIED_NODES_MAX
 from descheduler.core.declaring import LendingRequest
 from descheduler.core.losses import loss_of, recent_loss_by_controller
 from descheduler.core.needs import needs_of_cluster, pods_with_unknown_shape
+from descheduler.core.recalls_by_name import recall_named_nodes
 from descheduler.core.rules import LendingRules
 from descheduler.core.state import DeschedulerState
 from spillway.addresses import LENDING_RULES, RECALLS, Tombstone

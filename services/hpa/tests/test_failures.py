@@ -12,7 +12,7 @@ import pytest
 from prometheus_client import REGISTRY
 from structlog.testing import capture_logs
 
-from hpa.core.heard.heard import HeardRecord
+from hpa.core.heard.heard_record import HeardRecord
 from hpa.core.requests.answers import explain_workload
 from hpa.core.scaled import BadPolicy, FailedDecision, IsOver, ScaledWorkload
 from hpa.core.sizing.composing import SizingCase

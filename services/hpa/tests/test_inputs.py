@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hpa.core.heard import inputs
 from hpa.core.heard.inputs import TEXTS_MAX, texts_bytes_of_loads
 from hpa.core.manifests.attached import read_attached
-from hpa.core.named import forget_inputs_of_changed_queries, forget_unnamed_inputs
+from hpa.core.named_inputs import forget_inputs_of_changed_queries, forget_unnamed_inputs
 from hpa.core.requests.answers import explain_workload
 from hpa.core.rules import HpaRules
 from hpa.core.stored import StoredState, read_stored_state, stored_state_bytes

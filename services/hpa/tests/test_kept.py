@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace as replace_struct
 
-from hpa.core.heard.heard import FORGETTING, HeardRecord
+from hpa.core.heard.heard_record import FORGETTING, HeardRecord
 from hpa.core.heard.inputs import BACKLOGS_MAX, SOURCE_MAX, TROUBLE_MAX
 from hpa.core.heard.kept import (
     NAMES_BYTES_MAX,

@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from hpa.core import unseen
-from hpa.core.heard.heard import HeardRecord
+from hpa.core.heard.heard_record import HeardRecord
 from hpa.core.rules import HpaRules
 from hpa.core.state import HpaState
 from spillway.addresses import LOAD, SCALE_POLICIES, SCALE_STATE

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hpa.core.heard.heard import HeardRecord
+from hpa.core.heard.heard_record import HeardRecord
 from hpa.core.requests import declaring
 from hpa.core.requests.answers import explain_workload, find_policy, list_policies, policy_reply
 from hpa.core.requests.reporting import ReportCheck

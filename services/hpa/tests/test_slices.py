@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpa.core.heard.heard import HeardRecord
+from hpa.core.heard.heard_record import HeardRecord
 from hpa.core.requests import declaring
 from hpa.core.rules import HpaRules
 from hpa.core.state import ALL, HpaState

@@ -14,8 +14,8 @@ from hpa.core.own.queue_state import NOTHING_SEEN, QueueObservation, state_with_
 from hpa.core.own.queue_state import Offsets as QueueOffsets
 from hpa.core.rules import DEFAULT_RULES
 from hpa.core.stored import read_stored_state, stored_state_bytes, stored_state_of
+from spillway.compressed_text import pack_text, unpack_text
 from spillway.events_scaling import BacklogObserved, LoadObserved, PartitionBacklog
-from spillway.packed import pack_text, unpack_text
 
 from .world import (
     KAFKA,

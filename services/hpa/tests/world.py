@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpa.core.heard.heard import HeardRecord
+from hpa.core.heard.heard_record import HeardRecord
 from hpa.core.requests.answers import explain_workload
 from hpa.core.requests.declaring import PolicyDecision
 from hpa.core.rules import HpaRules

@@ -15,7 +15,7 @@ from planner.core.explaining import explanation
 from planner.core.feasibility.admitted import NOT_ASKED_YET, AdmittedShapes
 from planner.core.knowledge import closing
 from planner.core.placement import placing
-from planner.core.requests import asking, decisions
+from planner.core.requests import decisions, shape_questions
 from planner.core.requests.answers import capacity_reply
 from spillway.addresses import SHAPES
 from spillway.api import ApplyRequest, CapacityRequest, ExplainReply, ExplainRequest, RequestError
@@ -243,7 +243,7 @@ def take_propagator_turns(fleet: Fleet, *clusters: str) -> None:
 
 def shape_question_for(fleet: Fleet, replicas: int = 2, pod: dict[str, Any] = WEB, *policies: dict[str, Any]) -> Any:
     request = ApplyRequest(manifest_texts(deployment(replicas, pod=pod), *policies))
-    return asking.shape_question(fleet.state, request, fleet.next_moment())
+    return shape_questions.shape_question(fleet.state, request, fleet.next_moment())
 
 
 def test_all_clusters_of_the_policy_are_asked_and_those_that_are_used_are_waited_for() -> None:
@@ -270,8 +270,10 @@ def test_many_are_asked_about_together_as_each_is_alone() -> None:
         for policies in ((), (only,))
         for name, replicas, cpu in asks
     ]
-    together = list(asking.shape_questions(fleet.state, requests, fleet.next_moment()))
-    assert together == [asking.shape_question(fleet.state, request, fleet.next_moment()) for request in requests]
+    together = list(shape_questions.shape_questions(fleet.state, requests, fleet.next_moment()))
+    assert together == [
+        shape_questions.shape_question(fleet.state, request, fleet.next_moment()) for request in requests
+    ]
     assert len({asked.awaited for asked in together}) > 2
 
 
@@ -283,11 +285,13 @@ def test_who_is_used_only_by_what_others_answered_is_waited_for_next(answer: Sha
     fleet = Fleet(a=[node_row("n", cpu=8000)], cloud=[node_row("n", cpu=64000)])
     take_propagator_turns(fleet, "a", "cloud")
     request = ApplyRequest(manifest_texts(deployment(8, pod=WEB)))
-    assert asking.shape_question(fleet.state, request, fleet.next_moment()).awaited == {"a"}
+    assert shape_questions.shape_question(fleet.state, request, fleet.next_moment()).awaited == {"a"}
     apply_events(fleet, answer)
-    assert dict(asking.unheard_clusters_by_template(fleet.state, [request], fleet.next_moment())) == {DIGEST: {"cloud"}}
+    assert dict(shape_questions.unheard_clusters_by_template(fleet.state, [request], fleet.next_moment())) == {
+        DIGEST: {"cloud"}
+    }
     apply_events(fleet, shape_admitted("cloud"))
-    assert dict(asking.unheard_clusters_by_template(fleet.state, [request], fleet.next_moment())) == {
+    assert dict(shape_questions.unheard_clusters_by_template(fleet.state, [request], fleet.next_moment())) == {
         DIGEST: frozenset()
     }
 
@@ -302,7 +306,7 @@ def test_equal_shapes_that_a_cluster_made_unlike_are_planned_each_for_itself() -
         shape_admitted("a", shape_with_cpu(4000), digest=digests["larger"]),
     )
     requests = [ApplyRequest(manifest_texts(deployment(8, name, _own_template(name, "1")))) for name in digests]
-    found = dict(asking.unheard_clusters_by_template(fleet.state, requests, fleet.next_moment()))
+    found = dict(shape_questions.unheard_clusters_by_template(fleet.state, requests, fleet.next_moment()))
     assert found == {digests["as-is"]: frozenset(), digests["larger"]: {"cloud"}}
 
 
@@ -495,4 +499,4 @@ def test_a_template_that_is_too_large_for_a_question_is_not_asked_about() -> Non
     )
     request = ApplyRequest((json.dumps(large, ensure_ascii=False),))
     assert shape_question_for(fleet) is not None
-    assert asking.shape_question(fleet.state, request, fleet.next_moment()) is None
+    assert shape_questions.shape_question(fleet.state, request, fleet.next_moment()) is None

@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.division.placement import divide_workload
 from planner.core.division.situation import Division, HeldReplicas, Situation
+from planner.core.division.tier_division import divide_workload
 from spillway.model import SPLIT_WEIGHTED, SPLITS, ClusterLimit, ClusterSelector, ClusterWeight, Policy, Tier
 
 from .builders import joined_cluster, make_room

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from planner.core.placement.left_there import LEFT_SHOWN, workloads_left_in
+from planner.core.placement.workloads_left import LEFT_SHOWN, workloads_left_in
 from planner.core.requests import answers, braking, decisions, membership
 from spillway.api import ApplyRequest, DeleteRequest, FreezeRequest, LeaveClusterRequest, WorkloadLeft
 from spillway.events import (

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.division.placement import divide_workload
 from planner.core.division.situation import Division, HeldReplicas, Situation
+from planner.core.division.tier_division import divide_workload
 from planner.core.feasibility.room import Room
 from planner.core.manifests.node_group_order import places_by_cluster
 from planner.core.manifests.policy import OWN_FIRST, read_policy

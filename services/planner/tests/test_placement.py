@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.core.division.placement import divide_workload
 from planner.core.division.situation import Division, HeldReplicas, Situation
+from planner.core.division.tier_division import divide_workload
 from planner.core.division.words import DivisionEntry, limit_text
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.feasibility.room import Room

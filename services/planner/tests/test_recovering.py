@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.api.questions import AdoptionInquiry
+from planner.api.adoption_inquiries import AdoptionInquiry
 from planner.core.requests import recovering
 from spillway.api import RecoverFleetRequest, RequestError
 from spillway.events import FOUND, FOUND_REFUSED, STATE_PRESENT, AdoptionAsked, WorkloadFound

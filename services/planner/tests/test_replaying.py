@@ -13,8 +13,8 @@ from planner.core.placement import placing
 from planner.core.placement.replaying import NotReplayable, replay_division
 from planner.core.requests import decisions
 from spillway.api import ApplyRequest, DeleteRequest, MigrateRequest, ScaleRequest
+from spillway.compressed_text import pack_text, unpack_text
 from spillway.events import DecisionRecorded, Event
-from spillway.packed import pack_text, unpack_text
 
 from .builders import (
     Fleet,

@@ -12,7 +12,7 @@ from planner.core.background import aftermath, moves
 from planner.core.explaining import explanation
 from planner.core.knowledge.allowance import UnlimitedAllowance
 from planner.core.knowledge.rollout_list import RolloutList
-from planner.core.knowledge.turns import RolloutPart, next_rollout_turn, rollout_progress_text
+from planner.core.knowledge.rollout_turns import RolloutPart, next_rollout_turn, rollout_progress_text
 from planner.core.manifests.templates import read_template, template_number
 from planner.core.requests import answers, autoscaling, decisions
 from spillway.addresses import Tombstone

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.division.words import limit_text
-from planner.core.feasibility.interplay import ByLabel, effects_between_shapes, effects_with_shape
+from planner.core.feasibility.label_effects import ByLabel, effects_between_shapes, effects_with_shape
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.feasibility.room import (
     Room,

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from propagator import cluster_worker
-from propagator.cluster import finder, member, shape_asker
+from propagator.cluster import adoption_finder, member, shape_asker
 from propagator.cluster.mirror import ObjectMirror
 from propagator.core.actions import Action
 from propagator.core.desired import WantedState
@@ -251,7 +251,7 @@ async def test_a_question_that_meets_an_error_is_answered_with_it(fleet: Fleet) 
         raise KeyError("Foo")
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(finder, "adoption_answer_for_object", raise_key_error)
+        patched.setattr(adoption_finder, "adoption_answer_for_object", raise_key_error)
         await asyncio.sleep(2)
         await fleet.planner.publish(AdoptionAsked(Generation(1, 1), "default", "web", ("own-1",), ""))
         await asyncio.sleep(5)

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from propagator.cluster.mirror import ObjectMirror
+from propagator.core.adoption_answers import adoption_answer
 from propagator.core.desired import PartTarget
-from propagator.core.finding import adoption_answer
 from propagator.core.kinds import KINDS
 from propagator.core.live import dependency_from_manifest, workload_from_manifest
 from propagator.core.status import AttemptOutcome, observed_status

@@ -2,7 +2,7 @@
 
 from propagator.core.desired import PartTarget
 from propagator.core.manifests import NamedTemplate
-from propagator.core.questions import AskRules, ShapeQuestions
+from propagator.core.shape_questions import AskRules, ShapeQuestions
 from spillway.events import SHAPE_ADMITTED, SHAPE_REFUSED, SHAPE_UNASKED
 
 RULES = AskRules(age_max=100.0, retry_first=5.0, retry_longest=15.0, waiting_max=2)

@@ -196,7 +196,7 @@ async def test_a_conflict_is_read_again_and_compared(fleet: Any) -> None:
             cluster = fleet.clusters["own-1"]
             found = cluster.get_object("deployments", "web", "default")
             labels = {**found["metadata"]["labels"], "team": "a"}
-            cluster.machine.world.store.put_object(
+            cluster.control_plane.world.store.put_object(
                 "deployments", {**found, "metadata": {**found["metadata"], "labels": labels}}
             )
 

@@ -11,7 +11,7 @@ from snapshot.collector import Collector, CollectorShared
 from snapshot.core.cluster_state import ClusterState
 from snapshot.core.log_book import LogBook
 from snapshot.core.pod_bounds import CONTAINERS_MAX, RESOURCES_MAX
-from snapshot.core.repelling import LONG, TERMS_OF_NODE_MAX, weight_of_term
+from snapshot.core.repelling_terms import LONG, TERMS_OF_NODE_MAX, weight_of_term
 from snapshot.settings import SnapshotSettings
 from spillway.clusters.api import ObjectUpserted
 from spillway.events import ClusterJoined
@@ -234,7 +234,7 @@ def state_with_pods(objects: Any, pods: dict[str, tuple[str, dict[str, Any]]]) -
 def test_terms_about_other_namespaces_are_bounded_in_a_cluster_and_whose_are_most_goes_first(
     objects: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_CLUSTER_MAX", 4)
+    monkeypatch.setattr("snapshot.core.repelling_terms.TERMS_OF_CLUSTER_MAX", 4)
     shop = {
         "shop": (
             "shop",
@@ -267,8 +267,8 @@ def test_terms_about_its_own_namespace_are_bounded_in_a_namespace(
     objects: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They cost no other one: a cluster has thousands of workloads that keep apart from themselves."""
-    monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_CLUSTER_MAX", 1)
-    monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_NAMESPACE_MAX", 2)
+    monkeypatch.setattr("snapshot.core.repelling_terms.TERMS_OF_CLUSTER_MAX", 1)
+    monkeypatch.setattr("snapshot.core.repelling_terms.TERMS_OF_NAMESPACE_MAX", 2)
     pods = {f"a{number}": ("a", spec_with_anti_affinity(anti_affinity_term(f"a{number}"))) for number in range(2)}
     pods |= {
         f"b{number}": ("b", spec_with_anti_affinity(anti_affinity_term(f"b{number}", namespaces=["b"])))
@@ -280,7 +280,7 @@ def test_terms_about_its_own_namespace_are_bounded_in_a_namespace(
 
 def test_the_same_term_of_many_pods_counts_once(objects: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Replicas of one workload, and pods that other labels tell apart."""
-    monkeypatch.setattr("snapshot.core.repelling.TERMS_OF_CLUSTER_MAX", 1)
+    monkeypatch.setattr("snapshot.core.repelling_terms.TERMS_OF_CLUSTER_MAX", 1)
     state = state_with_pods(
         objects,
         {f"p{number}": ("a", spec_with_anti_affinity(anti_affinity_term("a", **EVERYWHERE))) for number in range(3)},

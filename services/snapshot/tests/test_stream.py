@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from snapshot.core import stream as streams
-from snapshot.core.cluster_state import StateChanges
-from snapshot.core.stream import (
+from snapshot.core import capacity_stream as streams
+from snapshot.core.capacity_stream import (
     ClusterSign,
     Stream,
     TooManyAmounts,
@@ -21,6 +20,7 @@ from snapshot.core.stream import (
     blocks_needed,
     node_hash,
 )
+from snapshot.core.cluster_state import StateChanges
 from snapshot.settings import SnapshotSettings
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.model import Generation, NamespaceFacts, NodeRow, Quota, WorkloadFacts

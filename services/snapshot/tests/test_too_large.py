@@ -8,7 +8,7 @@ import pytest
 
 from sim.rest import SimTransport
 from sim.settings import NodeSpec
-from snapshot.core import stream as streams
+from snapshot.core import capacity_stream as streams
 from snapshot.core.collection import Collection, UnwrittenRecord
 from snapshot.settings import SnapshotSettings
 from spillway.clusters.api import NAMESPACES, ClusterApi, ClusterApiSettings

@@ -97,7 +97,7 @@ class Member:
 
     def run_due_steps(self) -> None:
         while True:
-            due = self.cluster.machine.run_step(self.clock())
+            due = self.cluster.control_plane.run_step(self.clock())
             if due is None or due > self.clock():
                 return
 

@@ -8,7 +8,7 @@ import pytest
 from sim.manifests import pod
 from spillway import metrics
 from spillway.lending_marks import virtual_node_name
-from vk_bridge.cluster import lendable, pod_writer
+from vk_bridge.cluster import pod_conversion, pod_writer
 from vk_bridge.cluster.node_reader import NodeReading
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pools
@@ -76,7 +76,7 @@ async def test_a_pod_at_which_the_conversion_fails_is_refused_once_and_others_ru
         return {}["nothing"] if found["metadata"]["name"] == "odd" else convert_pod(found, *more)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(lendable, "convert_pod", convert_unless_odd)
+        patched.setattr(pod_conversion, "convert_pod", convert_unless_odd)
         await lend_node(fleet)
         before = failed_work_count("pod")
         await create_pool_pod(fleet, "odd")

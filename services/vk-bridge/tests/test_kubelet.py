@@ -364,7 +364,7 @@ async def test_an_owners_container_is_not_read_by_the_name_of_an_ephemeral_one(l
     assert found is not None
     # As `kubectl debug -c sidecar` does it: the simulation does not serve ephemeralcontainers.
     spec = {**found["spec"], "ephemeralContainers": [{"name": "sidecar", "image": "none"}]}
-    pool.machine.world.store.put_object("pods", {**found, "spec": spec})
+    pool.control_plane.world.store.put_object("pods", {**found, "spec": spec})
     answer = await lending.ask_kubelet_api("pool-1", f"/containerLogs/{lending.namespace}/encode/sidecar")
     assert answer == (404, f"pod {lending.namespace}/encode has no container sidecar")
 

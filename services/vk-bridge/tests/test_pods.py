@@ -675,7 +675,7 @@ async def test_what_a_real_pod_grows_by_where_it_runs_is_not_offered(fleet: Lend
     (real,) = fleet.clusters[OWN].objects("pods", OURS)
     containers = [{**real["spec"]["containers"][0], "resources": {"requests": {"cpu": "5"}}}]
     # As the subresource `resize` does it, which the simulation does not serve.
-    fleet.clusters[OWN].machine.world.store.put_object(
+    fleet.clusters[OWN].control_plane.world.store.put_object(
         "pods", {**real, "spec": {**real["spec"], "containers": containers}}
     )
     await wait_until(lambda: offered_cpu(fleet) == "5000m")
@@ -691,7 +691,7 @@ async def test_a_pool_pod_that_is_resized_makes_no_room_that_is_not_there(fleet:
     await wait_until(lambda: fleet.real_pod_phases() == [("n0", "Running")])
     containers = [{**pool_pod_manifest(fleet)["spec"]["containers"][0], "resources": {"requests": {"cpu": "1"}}}]
     resized = {**pool_pod_manifest(fleet), "spec": {**pool_pod_manifest(fleet)["spec"], "containers": containers}}
-    fleet.clusters[POOL].machine.world.store.put_object("pods", resized)
+    fleet.clusters[POOL].control_plane.world.store.put_object("pods", resized)
     await wait_until(lambda: offered_cpu(fleet) == "2000m")
 
     def resize_reasons() -> list[str]:

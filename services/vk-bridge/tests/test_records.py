@@ -10,7 +10,7 @@ from spillway.bus import Bus, BusUnavailable, Position, Traces
 from spillway.dead_letters import outgoing_record
 from spillway.events_lending import NodeLent, NodeUsed
 from spillway.model import Generation
-from vk_bridge.log.records import Loan, Records
+from vk_bridge.log.record_writer import Loan, Records
 from vk_bridge.settings import VkBridgeSettings
 
 SETTINGS = VkBridgeSettings(records_waiting_max=4, bus_retry_seconds=0.01)

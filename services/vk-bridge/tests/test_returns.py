@@ -125,7 +125,7 @@ async def test_a_watch_that_begins_anew_begins_no_reading_where_nothing_is_new(f
     assert len(pool_uids_of_real_pods(fleet)) == 3 * PODS
     fleet.clusters[OWN].cordon("n1")
     gone = next(one["metadata"] for one in fleet.clusters[POOL].objects("pods") if "n2" in one["spec"]["nodeName"])
-    fleet.clusters[POOL].machine.world.store.remove_object("pods", (gone["namespace"], gone["name"]))
+    fleet.clusters[POOL].control_plane.world.store.remove_object("pods", (gone["namespace"], gone["name"]))
     for cluster in fleet.clusters.values():
         cluster.expire_history()
     await wait_until(lambda: (fleet.virtual_node("n1") or {})["spec"].get("unschedulable", False), 20)

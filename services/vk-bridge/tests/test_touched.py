@@ -9,7 +9,7 @@ from spillway.events import BrakeReleased, BrakeSet, ClusterJoined, ClusterLeft,
 from spillway.events_lending import LendingDeclared, NodeLent, NodeRecalled, RecallSettled
 from spillway.model import Generation
 from vk_bridge.core.log_state import LendingLogState
-from vk_bridge.core.touched import TouchedWork, apply_record
+from vk_bridge.core.touched_work import TouchedWork, apply_record
 
 LOAN = Generation(7, 1)
 JOINED = ClusterJoined("own-1", "id", "https://own-1", "own", "", "", (), ())

@@ -252,7 +252,7 @@ class Pool:
 
     def run_until_settled(self) -> None:
         while True:
-            due = self.cluster.machine.run_step(self.now)
+            due = self.cluster.control_plane.run_step(self.now)
             if due is None:
                 return
             self.now = max(self.now, due)

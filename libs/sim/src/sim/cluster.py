@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from typing import Any, Self
 
+from sim.core.control_plane import ControlPlane
 from sim.core.kinds import Object
 from sim.core.load import load_objects
-from sim.core.machine import Machine
 from sim.core.nodes import add_nodes, taint_object
 from sim.core.requests import Api
 from sim.core.saving import resume_state, saved_state
@@ -24,9 +24,9 @@ class SimCluster:
         self.name = name
         self.settings = settings or Settings()
         self._clock = clock or asyncio.get_running_loop().time
-        self.machine = Machine(self.settings, Random(f"{self.settings.seed}/{name}"), self._clock())
-        self.machine.on_write = self._on_write
-        self.api = Api(self.machine)
+        self.control_plane = ControlPlane(self.settings, Random(f"{self.settings.seed}/{name}"), self._clock())
+        self.control_plane.on_write = self._on_write
+        self.api = Api(self.control_plane)
         self.faults = Faults()
         self.token = "sim"
         """The token that a `SimTransport` must send. A new value revokes the tokens that exist."""
@@ -66,47 +66,49 @@ class SimCluster:
         """Sets the time of objects. Called before every write from outside."""
         if self._task and self._task.done() and not self._task.cancelled():
             self._task.result()
-        self.machine.world.now = max(self._clock(), self.machine.world.now)
+        self.control_plane.world.now = max(self._clock(), self.control_plane.world.now)
 
     def objects(self, plural: str, namespace: str = "") -> list[Object]:
         """Returns objects without apiVersion and kind. The caller must not change them."""
-        table = self.machine.world.store.tables[plural]
+        table = self.control_plane.world.store.tables[plural]
         return [found for key, found in table.items() if not namespace or key[0] == namespace]
 
     def get_object(self, plural: str, name: str, namespace: str = "") -> Object | None:
-        return self.machine.world.store.get_object(plural, (namespace, name))
+        return self.control_plane.world.store.get_object(plural, (namespace, name))
 
     def load_objects(self, nodes: Sequence[NodeSpec], pods: LoadSpec | None = None) -> None:
         """Adds nodes, and Deployments with running pods, without the work of controllers; for benches."""
         self.advance_clock()
-        load_objects(self.machine, nodes, pods)
+        load_objects(self.control_plane, nodes, pods)
 
     def saved_state(self) -> dict[str, Any]:
         """Returns all objects as JSON values, for `resume`."""
-        return saved_state(self.machine)
+        return saved_state(self.control_plane)
 
     def resume_state(self, content: dict[str, Any]) -> None:
         """Goes on with the objects that another cluster of this name saved. Call it first on this cluster."""
         self.advance_clock()
-        resume_state(self.machine, content, Random(f"{self.settings.seed}/{self.name}/{content['version']}"))
+        resume_state(self.control_plane, content, Random(f"{self.settings.seed}/{self.name}/{content['version']}"))
 
     def restore_state(self, content: dict[str, Any]) -> None:
         """Goes back to a saved state, as with etcd from a backup: watches end, and versions go on from that state."""
         self.advance_clock()
-        self.machine = Machine(self.settings, Random(f"{self.settings.seed}/{self.name}/restored"), self._clock())
+        self.control_plane = ControlPlane(
+            self.settings, Random(f"{self.settings.seed}/{self.name}/restored"), self._clock()
+        )
         self.resume_state(content)
-        self.machine.on_write = self._on_write
-        self.api = Api(self.machine)
+        self.control_plane.on_write = self._on_write
+        self.api = Api(self.control_plane)
         self._work.set()
         self.drop_watches()
 
     def add_nodes(self, specs: Iterable[NodeSpec]) -> list[str]:
         self.advance_clock()
-        return add_nodes(self.machine.world, specs)
+        return add_nodes(self.control_plane.world, specs)
 
     def remove_node(self, name: str) -> None:
         self.advance_clock()
-        self.machine.garbage.delete_object("nodes", self._node(name), DeleteOptions().propagation)
+        self.control_plane.garbage.delete_object("nodes", self._node(name), DeleteOptions().propagation)
 
     def cordon(self, name: str, *, unschedulable: bool = True) -> None:
         node = self._node(name)
@@ -125,29 +127,29 @@ class SimCluster:
 
     def set_pod_usage(self, namespace: str, pod: str, amounts: Mapping[str, int] | None) -> None:
         """Sets the usage of a pod: thousandths of cpu, units of all else; None: its share of the load again."""
-        self.machine.usage.set_pod_usage(namespace, pod, amounts)
+        self.control_plane.usage.set_pod_usage(namespace, pod, amounts)
 
     def set_load(self, namespace: str, workload: str, amounts: Mapping[str, int] | None) -> None:
         """Sets the usage of all ready pods of a workload together, divided equally. Without it they have no samples."""
-        self.machine.usage.set_load(namespace, workload, amounts)
+        self.control_plane.usage.set_load(namespace, workload, amounts)
 
     def write_log(self, namespace: str, pod: str, text: str, container: str = "") -> None:
         """Writes lines to the log of a container, by default the first one. KeyError: no such pod or container."""
         self.advance_clock()
-        found = self.machine.world.store.tables["pods"][namespace, pod]
-        self.machine.logs.write_lines(found, container or found["spec"]["containers"][0]["name"], text)
+        found = self.control_plane.world.store.tables["pods"][namespace, pod]
+        self.control_plane.logs.write_lines(found, container or found["spec"]["containers"][0]["name"], text)
         self._wake_streams_of("pods")
 
     def note_program_ended(self, pod: Object) -> None:
         """Notes that a pod's program has ended. A pod that is being deleted then ends at once."""
         self.advance_clock()
         metadata = pod["metadata"]
-        self.machine.kubelet.on_program_ended((metadata["namespace"], metadata["name"]), metadata["uid"])
+        self.control_plane.kubelet.on_program_ended((metadata["namespace"], metadata["name"]), metadata["uid"])
         self._work.set()
 
     def inject_sidecar(self, sidecar: SidecarSpec | None) -> None:
         """Adds this sidecar to every pod that is made from now on."""
-        self.machine.world.sidecar = sidecar
+        self.control_plane.world.sidecar = sidecar
 
     def set_faults(self, faults: Faults) -> None:
         self.faults = faults
@@ -162,13 +164,13 @@ class SimCluster:
 
     def expire_history(self) -> None:
         """Makes all versions before now too old, once. Running streams get an ERROR event of code 410."""
-        self.machine.world.store.expire_history()
+        self.control_plane.world.store.expire_history()
         self.api.lister.forget_snapshots()
         self.wake_streams()
 
     def restart_versions(self) -> None:
         """Numbers versions from 1 again, as if etcd was created from a copy of its data. The objects stay the same."""
-        self.machine.world.store.restart_versions()
+        self.control_plane.world.store.restart_versions()
         self.api.lister.forget_snapshots()
         self.drop_watches()
 
@@ -187,11 +189,11 @@ class SimCluster:
                 waker.set()
 
     def _node(self, name: str) -> Object:
-        return self.machine.world.store.tables["nodes"]["", name]
+        return self.control_plane.world.store.tables["nodes"]["", name]
 
     def _put_node_spec(self, node: Object, spec: dict[str, Any]) -> None:
         self.advance_clock()
-        self.machine.world.store.put_object("nodes", {**node, "spec": spec})
+        self.control_plane.world.store.put_object("nodes", {**node, "spec": spec})
 
     def _on_write(self, plural: str) -> None:
         self._work.set()
@@ -206,7 +208,7 @@ class SimCluster:
         while True:
             self._work.clear()
             now = self._clock()
-            due = self.machine.run_step(now)
+            due = self.control_plane.run_step(now)
             if due is not None and due <= now:
                 await asyncio.sleep(0)
                 continue

@@ -39,12 +39,12 @@ async def log_chunks(
     pod = cluster.get_object("pods", route.name, route.namespace)
     if pod is None:
         raise not_found(_PODS, route.name)
-    asked = parse_log_request(pod, params, cluster.machine.world.unix_seconds)
+    asked = parse_log_request(pod, params, cluster.control_plane.world.unix_seconds)
     node = pod["spec"].get("nodeName", "")
     if not node:
         yield b""
         return
-    if cluster.machine.kubelet.is_simulated_node(node):
+    if cluster.control_plane.kubelet.is_simulated_node(node):
         check_container_started(pod, asked, params)
         chunks = _simulated_log_chunks(cluster, pod, asked, is_over)
     else:
@@ -62,13 +62,13 @@ async def _simulated_log_chunks(
     cluster: SimCluster, pod: Object, asked: Asked, is_over: Callable[[], bool]
 ) -> AsyncGenerator[bytes, None]:
     yield b""
-    logs, metadata, position = cluster.machine.logs, pod["metadata"], None
+    logs, metadata, position = cluster.control_plane.logs, pod["metadata"], None
     left, waker = asked.limit_bytes, asyncio.Event()
     cluster.add_waker("pods", waker)
     try:
         while not is_over():
             waker.clear()
-            current = cluster.machine.world.object_with_uid(
+            current = cluster.control_plane.world.object_with_uid(
                 "pods", (metadata["namespace"], metadata["name"]), metadata["uid"]
             )
             text, position = logs.read_lines(current or pod, asked, position)

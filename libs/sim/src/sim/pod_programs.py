@@ -62,7 +62,7 @@ class PodPrograms:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
-        self._cluster.machine.kubelet.programs = frozenset(self._programs)
+        self._cluster.control_plane.kubelet.programs = frozenset(self._programs)
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"programs of {self._cluster.name}")
         return self
 
@@ -106,7 +106,7 @@ class PodPrograms:
 
     def _has_program(self, pod: Object) -> bool:
         named = PROGRAM in (pod["metadata"].get("annotations") or {})
-        return named and self._cluster.machine.kubelet.is_simulated_node(pod["spec"].get("nodeName", ""))
+        return named and self._cluster.control_plane.kubelet.is_simulated_node(pod["spec"].get("nodeName", ""))
 
     def _begin_program(self, uid: str, pod: Object) -> None:
         name = pod["metadata"]["annotations"][PROGRAM]

@@ -116,9 +116,9 @@ class SimTransport:
         self._check_allowed(Request("GET", path, params))
         try:
             if cluster.faults.expire_history == "status" and params.get("resourceVersion", "0") != "0":
-                current = cluster.machine.world.store.version
+                current = cluster.control_plane.world.store.version
                 raise version_too_old(int(params["resourceVersion"]), current)
-            return open_watch(cluster.api, cluster.machine.world.store, cluster.settings, (path, params, accept))
+            return open_watch(cluster.api, cluster.control_plane.world.store, cluster.settings, (path, params, accept))
         except ApiError as error:
             raise TransportStatus(error.code, encode(error.status())) from error
 

@@ -10,6 +10,7 @@ from google.protobuf.message import DecodeError, Message
 
 from spillway import columns as column_values
 from spillway.addresses import EVENT_TYPES, EVENTS_BY_TOPIC
+from spillway.compressed_text import NotPacked, decompress_bounded
 from spillway.events import Event
 from spillway.events_scaling import BacklogObserved
 from spillway.former_words import with_words_of_today
@@ -22,7 +23,6 @@ from spillway.messages import (
     value_from_message,
 )
 from spillway.model import HostPort, Int64s, LabelSet, NodeColumns, PodTable, PodTerm, Policy, Taint
-from spillway.packed import NotPacked, decompress_bounded
 from spillway.v1 import events_pb2
 
 __all__ = ["TooManyEntries", "UnreadableMessage", "check_entry_count", "fill_message", "value_from_message"]

@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from descheduler.core import asked_back, declaring, idle_report, recalling
+from descheduler.core import declaring, idle_report, recalling, recalls_by_name
 from descheduler.core.declaring import LendingRequest
 from descheduler.core.state import DeschedulerState
 from descheduler.log import LendingIntake, follower_into
@@ -190,14 +190,14 @@ class Descheduler:
 
     async def list_lent(self, request: lending.ListLentRequest) -> lending.ListLentReply:
         await self.standby.wait_until_readable()
-        return replace(asked_back.list_lent(self._state, request), stale=not self.is_active)
+        return replace(recalls_by_name.list_lent(self._state, request), stale=not self.is_active)
 
     async def recall(self, request: lending.RecallRequest) -> lending.RecallReply:
         if request.plan_only:
             await self.standby.wait_until_readable()
-            return asked_back.recall_named_nodes(self._state, request, self._lending_request_of_caller())[1]
+            return recalls_by_name.recall_named_nodes(self._state, request, self._lending_request_of_caller())[1]
         return await self._submit_request(
-            "recall", lambda state, asked: asked_back.recall_named_nodes(state, request, asked)
+            "recall", lambda state, asked: recalls_by_name.recall_named_nodes(state, request, asked)
         )
 
     async def idle_report(self, request: lending.IdleReportRequest) -> lending.IdleReportReply:

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from hpa.core.heard.heard import INPUTS, HeardRecord
+from hpa.core.heard.heard_record import INPUTS, HeardRecord
 from hpa.core.heard.kept import event_with_bounded_texts, has_long_names
 from hpa.core.scaled import BadPolicy
 from hpa.core.state import HpaState

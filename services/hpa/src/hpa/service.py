@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import structlog
 
 from hpa.core.draft import Draft
-from hpa.core.heard.heard import HeardRecord
+from hpa.core.heard.heard_record import HeardRecord
 from hpa.core.heard.kept import record_memory_bytes
 from hpa.core.requests import answers, declaring, reporting
 from hpa.core.scaled import IsOver

@@ -11,12 +11,12 @@ import structlog
 
 from planner.api import batches, exports
 from planner.api.admissions import Admissions
+from planner.api.adoption_inquiries import AdoptionQuestions
 from planner.api.adoptions import Adoptions
-from planner.api.asked import Decide, T
+from planner.api.answer_call import Decide, T
 from planner.api.confined import clusters_seen_by
 from planner.api.explanations import Explanations
 from planner.api.prepared import prepare_request
-from planner.api.questions import AdoptionQuestions
 from planner.api.watches import CurrentState, Watches
 from planner.core.background.round import (
     DecisionClock,

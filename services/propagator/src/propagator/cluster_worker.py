@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import structlog
 
+from propagator.cluster.adoption_finder import Finder
+from propagator.cluster.attempt_memory import SETTLED, AttemptMemories, AttemptMemory
 from propagator.cluster.attempts import Attempts
-from propagator.cluster.finder import Finder
 from propagator.cluster.member import MemberCluster
-from propagator.cluster.memory import SETTLED, AttemptMemories, AttemptMemory
 from propagator.cluster.mirror import DependencyOwner, ObjectMirror
 from propagator.cluster.namespaces import ClusterNamespaces
 from propagator.cluster.shape_asker import ShapeAsker

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from contextlib import suppress
 
+from snapshot.core.capacity_stream import is_heartbeat
 from snapshot.core.collection import Collection, Record
-from snapshot.core.stream import is_heartbeat
 from spillway import metrics
 from spillway.events import CapacityChanged, CapacityReported
 

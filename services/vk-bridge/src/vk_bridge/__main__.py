@@ -7,7 +7,7 @@ from functools import partial
 from spillway.clusters.api import ClusterApiSettings
 from spillway.kafka.bus import KafkaBus, KafkaSettings
 from spillway.running.cluster_serving import connect_to_cluster, serve_clusters
-from spillway.running.heap import survivors_set_aside
+from spillway.running.garbage_collection import survivors_set_aside
 from spillway.running.process import Process, print_help_if_asked, run
 from spillway.settings import settings_from_environment
 from vk_bridge.api.kubelet import KubeletApi

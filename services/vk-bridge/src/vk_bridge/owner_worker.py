@@ -25,10 +25,10 @@ from vk_bridge.cluster.cluster_watch import ClusterWatch
 from vk_bridge.cluster.copies import Copies
 from vk_bridge.cluster.copy_tender import CopyTender
 from vk_bridge.cluster.leases import Leases
-from vk_bridge.cluster.lendable import SERVICE
 from vk_bridge.cluster.listing import Listing, Part, listing_of_nodes, listing_of_pods
 from vk_bridge.cluster.node_reader import NodeReader, NodeReading, WriteAnswers
 from vk_bridge.cluster.node_writer import NodeWriter
+from vk_bridge.cluster.pod_conversion import SERVICE
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pool, Pools
 from vk_bridge.cluster.read_cache import ReadCache, RestingNode, is_of_pod
@@ -52,7 +52,7 @@ from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodS
 from vk_bridge.core.selection.desired_loans import DesiredLoans, KubeletAddress
 from vk_bridge.core.selection.owner_cache import OwnerCache, WatchedPod
 from vk_bridge.log.loan_reporter import LoanReporter
-from vk_bridge.log.records import Records
+from vk_bridge.log.record_writer import Records
 from vk_bridge.log.usage_reporter import UsageReporter
 from vk_bridge.node_slots import NodeSlots
 from vk_bridge.settings import VkBridgeSettings

@@ -28,7 +28,7 @@ from spillway.running.following import TopicReader
 from vk_bridge.api.lent_pods import LentPods
 from vk_bridge.cluster.pools import Connect, Pools
 from vk_bridge.core.log_state import LendingLogState
-from vk_bridge.core.touched import apply_record
+from vk_bridge.core.touched_work import apply_record
 from vk_bridge.node_slots import NodeSlots
 from vk_bridge.owner_worker import OwnerShared, OwnerWorker
 from vk_bridge.settings import VkBridgeSettings

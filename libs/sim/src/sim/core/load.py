@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from sim.core.control_plane import ControlPlane
 from sim.core.deployments import template_hash
 from sim.core.filters import missing_resources
 from sim.core.kinds import Object
-from sim.core.machine import Machine
 from sim.core.node_table import NodeRecord
 from sim.core.nodes import add_nodes
 from sim.core.pods import bound_pod, new_pod, running_pod
@@ -17,20 +17,20 @@ from sim.core.shape import PodShape
 from sim.settings import LoadSpec, NodeSpec
 
 
-def load_objects(machine: Machine, nodes: Sequence[NodeSpec], pods: LoadSpec | None) -> None:
+def load_objects(control_plane: ControlPlane, nodes: Sequence[NodeSpec], pods: LoadSpec | None) -> None:
     """Adds nodes, and Deployments with running pods. Raises AssertionError when the pods do not fit the nodes."""
-    names = add_nodes(machine.world, nodes)
+    names = add_nodes(control_plane.world, nodes)
     if pods is None:
         return
-    records = [machine.table.record_by_name[name] for name in names]
+    records = [control_plane.table.record_by_name[name] for name in names]
     places = _round_robin(records)
     whole, more = divmod(pods.pods, pods.deployments)
     for index in range(pods.deployments):
         replicas = whole + (1 if index < more else 0)
-        _load_deployment(machine, pods, f"{pods.name_prefix}{index}", replicas, places)
+        _load_deployment(control_plane, pods, f"{pods.name_prefix}{index}", replicas, places)
     # Everything is in its final state, so the controllers have no work.
-    machine.deployments.dirty.clear()
-    machine.replicasets.dirty.clear()
+    control_plane.deployments.dirty.clear()
+    control_plane.replicasets.dirty.clear()
 
 
 def _round_robin(records: Sequence[NodeRecord]) -> Iterator[NodeRecord]:
@@ -38,8 +38,10 @@ def _round_robin(records: Sequence[NodeRecord]) -> Iterator[NodeRecord]:
         yield from records
 
 
-def _load_deployment(machine: Machine, spec: LoadSpec, name: str, replicas: int, places: Iterator[NodeRecord]) -> None:
-    world, store = machine.world, machine.world.store
+def _load_deployment(
+    control_plane: ControlPlane, spec: LoadSpec, name: str, replicas: int, places: Iterator[NodeRecord]
+) -> None:
+    world, store = control_plane.world, control_plane.world.store
     template = _pod_template(spec, name)
     pod_hash = template_hash(template)
     labels = {"app": name, "pod-template-hash": pod_hash}
@@ -61,13 +63,13 @@ def _load_deployment(machine: Machine, spec: LoadSpec, name: str, replicas: int,
     deployment = store.put_object(
         "deployments",
         {
-            "metadata": _object_metadata(machine, spec, name, {"app": name}),
+            "metadata": _object_metadata(control_plane, spec, name, {"app": name}),
             "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template},
             "status": {**counts, "updatedReplicas": replicas, "conditions": conditions},
         },
     )
     template = {**template, "metadata": {"labels": labels}}
-    metadata = _object_metadata(machine, spec, f"{name}-{pod_hash}", labels)
+    metadata = _object_metadata(control_plane, spec, f"{name}-{pod_hash}", labels)
     replicaset = store.put_object(
         "replicasets",
         {
@@ -80,25 +82,25 @@ def _load_deployment(machine: Machine, spec: LoadSpec, name: str, replicas: int,
             "status": {**counts, "fullyLabeledReplicas": replicas},
         },
     )
-    _load_pods(machine, replicaset, replicas, places)
+    _load_pods(control_plane, replicaset, replicas, places)
 
 
-def _load_pods(machine: Machine, replicaset: Object, count: int, places: Iterator[NodeRecord]) -> None:
-    world, metadata = machine.world, replicaset["metadata"]
+def _load_pods(control_plane: ControlPlane, replicaset: Object, count: int, places: Iterator[NodeRecord]) -> None:
+    world, metadata = control_plane.world, replicaset["metadata"]
     owners = [owner_reference("apps/v1", "ReplicaSet", metadata)]
     status: dict[str, Any] | None = None
     shape = None
     for _ in range(count):
         pod_name = world.unused_name("pods", metadata["namespace"], f"{metadata['name']}-")
         pod = new_pod(world, pod_name, metadata["namespace"], replicaset["spec"]["template"], owners)
-        shape = shape or machine.shapes.shape_of(pod)
-        pod = bound_pod(pod, _next_node_with_room(machine, shape, places), world.timestamp())
+        shape = shape or control_plane.shapes.shape_of(pod)
+        pod = bound_pod(pod, _next_node_with_room(control_plane, shape, places), world.timestamp())
         status = status or running_pod(pod, world.timestamp(), ready=True)["status"]
         world.store.put_object("pods", {**pod, "status": status})
 
 
-def _next_node_with_room(machine: Machine, shape: PodShape, places: Iterator[NodeRecord]) -> str:
-    for _ in range(len(machine.table.record_by_name)):
+def _next_node_with_room(control_plane: ControlPlane, shape: PodShape, places: Iterator[NodeRecord]) -> str:
+    for _ in range(len(control_plane.table.record_by_name)):
         record = next(places)
         if not missing_resources(record, shape):
             return record.name
@@ -111,12 +113,12 @@ def _pod_template(spec: LoadSpec, name: str) -> dict[str, Any]:
     return {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
 
 
-def _object_metadata(machine: Machine, spec: LoadSpec, name: str, labels: dict[str, str]) -> dict[str, Any]:
+def _object_metadata(control_plane: ControlPlane, spec: LoadSpec, name: str, labels: dict[str, str]) -> dict[str, Any]:
     return {
         "name": name,
         "namespace": spec.namespace,
-        "uid": machine.world.new_uid(),
-        "creationTimestamp": machine.world.timestamp(),
+        "uid": control_plane.world.new_uid(),
+        "creationTimestamp": control_plane.world.timestamp(),
         "generation": 1,
         "labels": labels,
     }

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sim.core.control_plane import ControlPlane
 from sim.core.errors import ApiError, bad_request, no_such_resource, unauthorized, version_too_large
 from sim.core.kinds import KIND_BY_PLURAL, SCALABLE, Key, Object
 from sim.core.listing import Lister, encode, list_text, object_text, parse_selection
-from sim.core.machine import Machine
 from sim.core.routes import Route, parse_route
 from sim.core.subresources import bind_pod, evict_pod, scale_of, write_scale
 from sim.core.usage import ROOT
@@ -55,10 +55,10 @@ def wants_metadata_only(accept: str) -> bool:
 
 
 class Api:
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self.lister = Lister(machine.world.store)
-        self._verbs = Verbs(machine)
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self._control_plane = control_plane
+        self.lister = Lister(control_plane.world.store)
+        self._verbs = Verbs(control_plane)
 
     def answer_request(self, request: Request) -> Answer:
         """Answers a request. Never raises ApiError: that is an answer too."""
@@ -68,7 +68,7 @@ class Api:
             return error.code, encode(error.status())
 
     def has_object(self, route: Route) -> bool:
-        return self._machine.world.store.get_object(route.kind.plural, _key_of_route(route)) is not None
+        return self._control_plane.world.store.get_object(route.kind.plural, _key_of_route(route)) is not None
 
     def _answer_or_raise(self, request: Request) -> Answer:
         if request.method == "GET" and request.path in _HEALTH:
@@ -76,7 +76,7 @@ class Api:
         if request.method == "GET" and request.path.rstrip("/") in _DISCOVERY:
             return 200, encode(_DISCOVERY[request.path.rstrip("/")])
         if request.method == "GET" and request.path.startswith(ROOT):
-            return 200, self._machine.usage.answer_metrics(request.path)
+            return 200, self._control_plane.usage.answer_metrics(request.path)
         route = parse_route(request.path)
         if route.subresource not in ("", "status"):
             return self._answer_subresource(request, route)
@@ -108,7 +108,7 @@ class Api:
 
     def check_version(self, params: Mapping[str, str]) -> int:
         """Returns the requested resourceVersion. Raises ApiError 504 when it is not reached yet."""
-        asked, current = requested_version(params), self._machine.world.store.version
+        asked, current = requested_version(params), self._control_plane.world.store.version
         if asked > current:
             raise version_too_large(asked, current)
         return asked
@@ -138,7 +138,7 @@ class Api:
             page = self.lister.list_page(selection, 0, "")
         for found in page.items:
             key = (found["metadata"].get("namespace", ""), found["metadata"]["name"])
-            if self._machine.world.store.get_object(route.kind.plural, key):
+            if self._control_plane.world.store.get_object(route.kind.plural, key):
                 self._verbs.delete(route.kind, key, options)
         return 200, list_text(route.kind, page)
 
@@ -152,14 +152,14 @@ class Api:
                 return 200, encode(write_scale(self._verbs, kind, key, _parse_body(request), options))
             case "eviction", "POST" if kind.plural == "pods":
                 evict_pod(
-                    self._machine,
+                    self._control_plane,
                     self._verbs,
                     key,
                     _delete_options_of(_parse_body(request).get("deleteOptions") or {}, {}),
                 )
                 return 201, _success_status(route)
             case "binding", "POST" if kind.plural == "pods":
-                bind_pod(self._machine, self._verbs, key, _parse_body(request))
+                bind_pod(self._control_plane, self._verbs, key, _parse_body(request))
                 return 201, _success_status(route)
         raise no_such_resource()
 

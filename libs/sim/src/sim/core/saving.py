@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from sim.core.control_plane import ControlPlane
 from sim.core.kinds import KIND_BY_PLURAL, Object
-from sim.core.machine import Machine
 from sim.core.pods import RUN_SECONDS, is_terminal
 from sim.core.verbs import DeleteOptions
 from sim.core.world import RandomSource
@@ -12,22 +12,22 @@ from sim.core.world import RandomSource
 _ORDER = (*(plural for plural in KIND_BY_PLURAL if plural != "pods"), "pods")
 
 
-def saved_state(machine: Machine) -> dict[str, Any]:
+def saved_state(control_plane: ControlPlane) -> dict[str, Any]:
     """Returns {version: the last resourceVersion, tables: {plural: [object, …]}}, without history, logs and loads."""
-    store = machine.world.store
+    store = control_plane.world.store
     return {
         "version": store.version,
         "tables": {plural: list(table.values()) for plural, table in store.tables.items()},
     }
 
 
-def resume_state(machine: Machine, content: dict[str, Any], random: RandomSource) -> None:
+def resume_state(control_plane: ControlPlane, content: dict[str, Any], random: RandomSource) -> None:
     """Puts saved objects into a machine before its first step. Every watch from before gets 410.
 
     random: another source than the first one, whose names and uids exist already. Work on nodes goes on; waiting times
     begin again.
     """
-    world, ending = machine.world, list[Object]()
+    world, ending = control_plane.world, list[Object]()
     world.random = random
     world.store.version = int(content["version"])
     for plural in _ORDER:
@@ -39,7 +39,7 @@ def resume_state(machine: Machine, content: dict[str, Any], random: RandomSource
             if is_ending:
                 ending.append(put)
     for namespace in ending:
-        machine.garbage.delete_object("namespaces", namespace, DeleteOptions().propagation)
+        control_plane.garbage.delete_object("namespaces", namespace, DeleteOptions().propagation)
     world.store.expire_history()
 
 

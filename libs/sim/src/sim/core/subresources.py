@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from sim.core.control_plane import ControlPlane
 from sim.core.errors import ApiError, bad_request, conflict, not_found
 from sim.core.kinds import KIND_BY_PLURAL, Key, Kind, Object
-from sim.core.machine import Machine
 from sim.core.pods import bound_pod, is_active, is_ready
 from sim.core.rollout import resolve_limits
 from sim.core.selectors import matches_labels, selector_of
@@ -40,23 +40,23 @@ def write_scale(verbs: Verbs, kind: Kind, key: Key, scale: Any, options: WriteOp
     return scale_of(verbs.merge(kind, key, patch, options))
 
 
-def evict_pod(machine: Machine, verbs: Verbs, key: Key, options: DeleteOptions) -> None:
+def evict_pod(control_plane: ControlPlane, verbs: Verbs, key: Key, options: DeleteOptions) -> None:
     pod = verbs.get(_PODS, key)
     if is_active(pod) and is_ready(pod):
-        _check_disruption_budgets(machine, pod)
+        _check_disruption_budgets(control_plane, pod)
     verbs.delete(_PODS, key, options)
 
 
-def _check_disruption_budgets(machine: Machine, pod: Object) -> None:
+def _check_disruption_budgets(control_plane: ControlPlane, pod: Object) -> None:
     namespace, labels = pod["metadata"]["namespace"], pod["metadata"].get("labels") or {}
-    for budget in machine.world.store.objects_in_namespace("poddisruptionbudgets", namespace):
+    for budget in control_plane.world.store.objects_in_namespace("poddisruptionbudgets", namespace):
         spec = budget.get("spec") or {}
         selector = selector_of(spec.get("selector") or {})
         if not matches_labels(selector, labels):
             continue
         pods = [
             one
-            for one in machine.world.store.objects_in_namespace("pods", namespace)
+            for one in control_plane.world.store.objects_in_namespace("pods", namespace)
             if is_active(one) and matches_labels(selector, one["metadata"].get("labels") or {})
         ]
         healthy = sum(1 for one in pods if is_ready(one))
@@ -71,13 +71,13 @@ def _needed_healthy_pods(spec: dict[str, Any], pods: int) -> int:
     return resolve_limits(pods, spec.get("minAvailable", 0), 0).surge
 
 
-def bind_pod(machine: Machine, verbs: Verbs, key: Key, binding: Any) -> None:
+def bind_pod(control_plane: ControlPlane, verbs: Verbs, key: Key, binding: Any) -> None:
     node = ((binding if isinstance(binding, dict) else {}).get("target") or {}).get("name")
     if not node:
         raise bad_request("target.name is required")
     pod = verbs.get(_PODS, key)
     if pod["spec"].get("nodeName"):
         raise conflict(_PODS, key[1], f'pod {key[1]} is already assigned to node "{pod["spec"]["nodeName"]}"')
-    if machine.world.store.get_object("nodes", ("", node)) is None:
+    if control_plane.world.store.get_object("nodes", ("", node)) is None:
         raise not_found(KIND_BY_PLURAL["nodes"], node)
-    machine.world.store.put_object("pods", bound_pod(pod, node, machine.world.timestamp()))
+    control_plane.world.store.put_object("pods", bound_pod(pod, node, control_plane.world.timestamp()))

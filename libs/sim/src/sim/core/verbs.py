@@ -5,6 +5,7 @@ from typing import Any
 
 from sim.core import ownership
 from sim.core.admission import check_manifest, check_object, check_update, with_defaults
+from sim.core.control_plane import ControlPlane
 from sim.core.errors import (
     ApiError,
     already_exists,
@@ -16,7 +17,6 @@ from sim.core.errors import (
     stale_version,
 )
 from sim.core.kinds import KIND_BY_PLURAL, Key, Kind, Object
-from sim.core.machine import Machine
 from sim.core.node_lifecycle import NOT_READY
 from sim.core.ownership import Manager
 from sim.core.pod_admission import admitted_pod
@@ -45,10 +45,10 @@ class DeleteOptions:
 
 
 class Verbs:
-    def __init__(self, machine: Machine) -> None:
-        self._machine = machine
-        self._world = machine.world
-        self._store = machine.world.store
+    def __init__(self, control_plane: ControlPlane) -> None:
+        self._control_plane = control_plane
+        self._world = control_plane.world
+        self._store = control_plane.world.store
 
     def get(self, kind: Kind, key: Key) -> Object:
         found = self._store.get_object(kind.plural, key)
@@ -133,7 +133,7 @@ class Verbs:
                 )
                 raise conflict(kind, key[1], why)
         if not options.dry_run:
-            self._machine.garbage.delete_object(kind.plural, live, options.propagation, options.grace_seconds)
+            self._control_plane.garbage.delete_object(kind.plural, live, options.propagation, options.grace_seconds)
         return self._store.get_object(kind.plural, key) or live
 
     def _create_by_apply(
@@ -199,7 +199,7 @@ class Verbs:
 
     def _commit_new_object(self, kind: Kind, new: Object, options: WriteOptions) -> Object:
         if kind.plural == "pods":
-            why = self._machine.quotas.pod_refusal_reason(self._machine.shapes.shape_of(new))
+            why = self._control_plane.quotas.pod_refusal_reason(self._control_plane.shapes.shape_of(new))
             if why:
                 raise forbidden(kind, new["metadata"]["name"], why)
         return new if options.dry_run else self._store.put_object(kind.plural, new)
@@ -245,7 +245,7 @@ class Verbs:
         check_update(kind, live, new)
         if new == live or options.dry_run:
             return new
-        if self._machine.garbage.is_finalized(kind.plural, new):
+        if self._control_plane.garbage.is_finalized(kind.plural, new):
             return self._store.remove_object(kind.plural, (metadata.get("namespace", ""), metadata["name"]))
         return self._store.put_object(kind.plural, new)
 

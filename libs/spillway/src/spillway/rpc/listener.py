@@ -25,8 +25,8 @@ from spillway.rpc.health import SERVICE as HEALTH
 from spillway.rpc.health import HealthService
 from spillway.rpc.holder_places import HolderPlaces
 from spillway.rpc.incoming import receive_message
-from spillway.rpc.reflected import VERB as REFLECTION
-from spillway.rpc.reflected import Reflection
+from spillway.rpc.reflection_service import VERB as REFLECTION
+from spillway.rpc.reflection_service import Reflection
 from spillway.rpc.security import STRANGER, Gate, RpcSettings
 from spillway.rpc.shares import Shares
 from spillway.settings import OperatorError

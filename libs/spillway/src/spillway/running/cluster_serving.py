@@ -10,7 +10,7 @@ from spillway.clusters.credentials import load_endpoint
 from spillway.events import ClusterJoined
 from spillway.http_client import check_aiohttp_internals
 from spillway.running.cluster_turns import ClusterTurns, ClusterTurnSettings
-from spillway.running.heap import delayed_collections
+from spillway.running.garbage_collection import delayed_collections
 from spillway.running.process import Process, end_when_fleet_changes
 
 

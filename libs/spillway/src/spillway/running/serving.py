@@ -6,7 +6,7 @@ from typing import Protocol
 from spillway.bus import Bus
 from spillway.rpc.security import RpcSettings
 from spillway.rpc.server import RpcServer
-from spillway.running.heap import set_aside_heap
+from spillway.running.garbage_collection import set_aside_heap
 from spillway.running.process import Process, end_when_fleet_changes
 from spillway.running.standby import Standby
 

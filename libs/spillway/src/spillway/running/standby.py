@@ -21,9 +21,9 @@ from spillway.dead_letters import UnwritableEvent
 from spillway.model import Generation
 from spillway.reasons import READING_THE_LOG, STANDBY
 from spillway.running.following import Follower
-from spillway.running.heap import delayed_collections
+from spillway.running.garbage_collection import delayed_collections
 from spillway.running.request_queue import BugMet, Decide, Decisions, RequestQueue, RequestSettings, T, Written
-from spillway.running.unproven import UnprovenAnswers
+from spillway.running.unproven_answers import UnprovenAnswers
 from spillway.settings import constant
 from spillway.waiting import is_set_within
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from descheduler.core.asked_back import PAGE_SIZE_MAX, check_known
+from descheduler.core.recalls_by_name import PAGE_SIZE_MAX, check_known
 from descheduler.core.state import DeschedulerState
 from spillway import api_lending as lending
 from spillway.amounts import clamp_to_int64

@@ -9,7 +9,7 @@ from copy import copy
 from dataclasses import replace
 from typing import TypeVar
 
-from hpa.core.heard.heard import WorkloadKey
+from hpa.core.heard.heard_record import WorkloadKey
 from hpa.core.policies import Policies
 from hpa.core.scaled import ScaledWorkload
 from hpa.core.state import HpaState

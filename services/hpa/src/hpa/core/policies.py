@@ -5,7 +5,7 @@ The cost of looking up one policy or one page does not grow with the number of o
 
 from bisect import bisect_left, bisect_right, insort
 
-from hpa.core.heard.heard import WorkloadKey
+from hpa.core.heard.heard_record import WorkloadKey
 from hpa.core.scaled import RefusedPolicy, ScaledWorkload
 
 PolicyName = tuple[str, str]

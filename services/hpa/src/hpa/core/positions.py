@@ -8,7 +8,7 @@ decision. Then no state would be written. So a state is written as soon as the w
 
 from collections.abc import Iterable, Mapping
 
-from hpa.core.heard.heard import FORGETTING, INPUTS, HeardRecord
+from hpa.core.heard.heard_record import FORGETTING, INPUTS, HeardRecord
 
 Place = tuple[str, int]
 """Topic, partition."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hpa.core.heard.heard import HeardRecord, WorkloadKey
+from hpa.core.heard.heard_record import HeardRecord, WorkloadKey
 from hpa.core.manifests.attached import AttachedPolicy
 from hpa.core.sizing.composing import NOTHING_REMEMBERED, NextEvaluation, SizingResult, SizingState
 from spillway.events_scaling import ScalePolicyDeclared

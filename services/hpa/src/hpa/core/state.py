@@ -12,12 +12,12 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from hpa.core.heard.heard import FORGETTING, INPUTS, HeardRecord, WorkloadKey, records_in_time_order
+from hpa.core.heard.heard_record import FORGETTING, INPUTS, HeardRecord, WorkloadKey, records_in_time_order
 from hpa.core.heard.inputs import WorkloadInputs
 from hpa.core.heard.readings import ReadingMoment
 from hpa.core.kubernetes.evaluating import CONTROLLER
 from hpa.core.manifests.attached import read_attached
-from hpa.core.named import (
+from hpa.core.named_inputs import (
     forget_inputs_of_changed_queries,
     forget_unnamed_inputs,
     is_input_named,

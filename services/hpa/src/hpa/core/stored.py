@@ -11,7 +11,7 @@ from hpa.core.kubernetes.deciding import SCALING_ACTIVE, AutoscalerCondition, wi
 from hpa.core.kubernetes.evaluating import NOTHING_DECIDED
 from hpa.core.own.queue_state import NOTHING_SEEN
 from hpa.core.sizing.composing import NOTHING_REMEMBERED, NextEvaluation, SizingState
-from spillway.packed import UNPACKED_BYTES_MAX, NotPacked, pack_text, unpack_text
+from spillway.compressed_text import UNPACKED_BYTES_MAX, NotPacked, pack_text, unpack_text
 
 STATE_BYTES_MAX: Final = 3 * 512 * 1024
 """Bytes of a state in a record of the log, which takes 2 MiB. The bounds of one workload are far below."""

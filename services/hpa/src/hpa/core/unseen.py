@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Final
 
-from hpa.core.heard.heard import FORGETTING, HeardRecord
+from hpa.core.heard.heard_record import FORGETTING, HeardRecord
 from hpa.core.heard.kept import record_memory_bytes
 from hpa.core.positions import Positions
 from hpa.core.scaled import ScaledWorkload

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from planner.api.asked import AnswerCall, Decide
+from planner.api.answer_call import AnswerCall, Decide
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
-from planner.core.requests import asking
+from planner.core.requests import shape_questions
 from planner.core.requests.queueing import queue_place_of
 from spillway import metrics
 from spillway.api import ApplyRequest
@@ -76,7 +76,7 @@ class Admissions:
         """
         if not self._state().admitted.held:
             return
-        digests = {asking.template_digest(request): request for request in requests}
+        digests = {shape_questions.template_digest(request): request for request in requests}
         new = {digest: request for digest, request in digests.items() if digest and not self._is_template_known(digest)}
         if not new:
             return
@@ -132,7 +132,7 @@ class Admissions:
 
     def _asking_decision(self, requests: Mapping[str, ApplyRequest], mine: dict[str, AdmissionInquiry]) -> Decide[None]:
         def decide_questions(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
-            found = tuple(asking.shape_questions(state, requests.values(), moment))
+            found = tuple(shape_questions.shape_questions(state, requests.values(), moment))
             for digest in requests:
                 state.admitted.note_declared(digest)
             for asked in found:
@@ -147,7 +147,7 @@ class Admissions:
         """Returns a decision that plans again after answers that changed where these templates' replicas go."""
 
         def decide_replanning(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
-            for digest, clusters in asking.unheard_clusters_by_template(
+            for digest, clusters in shape_questions.unheard_clusters_by_template(
                 state, [requests[digest] for digest in digests], moment
             ):
                 self._open[digest].expect_answers(clusters)

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Callable
 
-from planner.api.asked import AnswerCall
-from planner.api.questions import AdoptionInquiry, AdoptionQuestions
+from planner.api.adoption_inquiries import AdoptionInquiry, AdoptionQuestions
+from planner.api.answer_call import AnswerCall
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import adopting, recovering

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from planner.api.asked import Decide
+from planner.api.answer_call import Decide
 from planner.core.requests import decisions
 from spillway.api import (
     ApplyRequest,

@@ -26,8 +26,8 @@ from propagator.core.actions import (
     ScaleDown,
     Write,
 )
+from propagator.core.adoption_answers import has_scale_target
 from propagator.core.desired import PartTarget
-from propagator.core.finding import has_scale_target
 from propagator.core.kinds import DEPLOYMENT, KINDS
 from propagator.core.live import (
     IN_NO_NAMESPACE,

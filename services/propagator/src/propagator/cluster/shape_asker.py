@@ -19,7 +19,7 @@ from propagator.core.admission import (
 from propagator.core.desired import DesiredState, PartTarget
 from propagator.core.live import IN_NO_NAMESPACE
 from propagator.core.manifests import NamedTemplate, pod_references
-from propagator.core.questions import ASKED, AskRules, ShapeQuestions
+from propagator.core.shape_questions import ASKED, AskRules, ShapeQuestions
 from propagator.settings import PropagatorSettings
 from spillway import metrics, tracing
 from spillway.addresses import SHAPES_ASKED, Tombstone, shape_address

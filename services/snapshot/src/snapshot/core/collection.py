@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from snapshot.core.age import NEVER_MS, Age
+from snapshot.core.capacity_stream import ClusterSign, Pack, Stream, TooManyAmounts
 from snapshot.core.cluster_state import KINDS, NOT_VITAL, ClusterState
 from snapshot.core.log_book import Key, LogBook, block_index, group_name, workload_of_key
 from snapshot.core.observed_pods import ObservedPods
 from snapshot.core.pending import Pending
-from snapshot.core.stream import ClusterSign, Pack, Stream, TooManyAmounts
 from snapshot.core.workloads import WorkloadKey
 from snapshot.settings import SnapshotSettings
 from spillway.addresses import CAPACITY_CHANGES, Tombstone, address_of_event, capacity_address

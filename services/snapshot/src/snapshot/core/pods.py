@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from snapshot.core.interned import InternedValues
 from snapshot.core.pod_bounds import has_too_many_containers
-from snapshot.core.repelling import TERMS_OF_NODE_MAX, RepellingTerms, weight_of_term
+from snapshot.core.repelling_terms import TERMS_OF_NODE_MAX, RepellingTerms, weight_of_term
 from snapshot.core.waiting_shape import waiting_shape
 from snapshot.core.workloads import OwnerKey
 from spillway.amounts import clamp_amount

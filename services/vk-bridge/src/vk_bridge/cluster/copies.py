@@ -22,8 +22,8 @@ from spillway.kubernetes.objects import ABSENT, Kind
 from spillway.lending_marks import COPY_VERSION, POOL
 from spillway.running.isolation import ends_the_process, note_failed_work
 from vk_bridge.cluster.backoff_gate import BackoffGate
-from vk_bridge.cluster.lendable import SERVICE, try_convert_pod
 from vk_bridge.cluster.namespaces import OwnerNamespaces, is_copy
+from vk_bridge.cluster.pod_conversion import SERVICE, try_convert_pod
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.cluster.version_cache import VersionCache
 from vk_bridge.core.node.loan import Manifest

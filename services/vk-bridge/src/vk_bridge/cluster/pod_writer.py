@@ -21,9 +21,9 @@ from vk_bridge import metrics
 from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.collection_writer import CollectionWriter
 from vk_bridge.cluster.copies import Copies, MissingObject, is_namespace_gone_error
-from vk_bridge.cluster.lendable import SERVICE, try_convert_pod
 from vk_bridge.cluster.node_reader import NodeReading, WriteAnswers
 from vk_bridge.cluster.outcomes import CONFLICT, DONE, FAILED, WAITS
+from vk_bridge.cluster.pod_conversion import SERVICE, try_convert_pod
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.steps import NodeContext

@@ -15,7 +15,7 @@ from spillway.lending_marks import LENT_CLUSTER, LENT_NODE
 from spillway.running.cluster_turns import way_to_joined_cluster
 from spillway.running.isolation import Failures
 from vk_bridge.cluster.backoff_gate import BackoffGate
-from vk_bridge.cluster.lendable import SERVICE
+from vk_bridge.cluster.pod_conversion import SERVICE
 from vk_bridge.core.pod.budgets import BUDGETS, DisruptionBudgets
 from vk_bridge.core.selection.owner_cache import WATCHED_NODES, WatchedNode
 from vk_bridge.settings import VkBridgeSettings

@@ -18,12 +18,12 @@ from vk_bridge.cluster.version_cache import VersionCache
 from vk_bridge.core.log_state import LendingLogState
 from vk_bridge.core.node.history import LoanHistory, LoanTerms, is_worth_publishing
 from vk_bridge.core.node.loan import Manifest
-from vk_bridge.core.node.waiting_for import recall_waiting_text
+from vk_bridge.core.node.recall_waiting_text import recall_waiting_text
 from vk_bridge.core.pod.lent_pod import make_lent_pod, pods_within_record_limit
 from vk_bridge.core.pod.parsing import has_ended
 from vk_bridge.core.selection.desired_loans import DesiredLoans
 from vk_bridge.core.selection.owner_cache import OwnerCache
-from vk_bridge.log.records import Records
+from vk_bridge.log.record_writer import Records
 
 _POD = object_decoder(objects.PODS)
 log = structlog.get_logger()

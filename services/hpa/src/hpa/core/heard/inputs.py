@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from hpa.core.heard.cluster_pods import cluster_pods
 from hpa.core.heard.clusters import WorkloadClusters
-from hpa.core.heard.heard import HeardRecord
+from hpa.core.heard.heard_record import HeardRecord
 from hpa.core.kubernetes.pods import PodKey
 from hpa.core.rules import HpaRules
 from spillway.addresses import PODS, WORKLOADS

@@ -7,7 +7,7 @@ before it is kept, and what it then takes is estimated, so that records can be b
 from dataclasses import replace
 from typing import Final
 
-from hpa.core.heard.heard import HeardRecord
+from hpa.core.heard.heard_record import HeardRecord
 from hpa.core.heard.inputs import BACKLOGS_MAX, SOURCE_MAX, TROUBLE_MAX, backlog_bytes_max, too_many_partitions
 from spillway.events import Event, WorkloadDeclared
 from spillway.events_scaling import BacklogObserved, LoadObserved, PodsObserved

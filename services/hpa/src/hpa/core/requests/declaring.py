@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from hpa.core.draft import Draft
-from hpa.core.heard.heard import WorkloadKey
+from hpa.core.heard.heard_record import WorkloadKey
 from hpa.core.manifests.attached import AttachedPolicy, read_attached
 from hpa.core.manifests.scale_policy import ScalePolicy
 from hpa.core.own.calendar import SinglePeriod

@@ -9,7 +9,7 @@ from typing import Final
 
 from hpa.core.heard.inputs import BACKLOGS_MAX, PARTITION_BYTES, backlog_bytes_max, find_partitions_fault
 from hpa.core.manifests.attached import AttachedPolicy
-from hpa.core.named import input_names_of, is_input_named
+from hpa.core.named_inputs import input_names_of, is_input_named
 from hpa.core.rules import HpaRules
 from hpa.core.state import HpaState
 from spillway.api import RequestError, invalid_argument_error

@@ -8,7 +8,7 @@ from math import ceil, inf
 from planner.core.background.aftermath import NO_BRAKES, AftermathStep
 from planner.core.background.overflow import Overflow, overflow_of_workload
 from planner.core.background.steady import SteadyRoom
-from planner.core.division.placement import maximum_in_cluster
+from planner.core.division.tier_division import maximum_in_cluster
 from planner.core.feasibility.reservation import is_rolling
 from planner.core.knowledge.allowance import CAUSE_HOME, Allowance
 from planner.core.knowledge.state import PlannerState

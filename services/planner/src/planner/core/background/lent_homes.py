@@ -10,7 +10,7 @@ from itertools import islice
 
 from planner.core.background.homing import LOOK_SECONDS, home_margin, room_at_home
 from planner.core.background.overflow import Overflow
-from planner.core.division.placement import maximum_in_cluster
+from planner.core.division.tier_division import maximum_in_cluster
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload

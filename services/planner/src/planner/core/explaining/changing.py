@@ -7,8 +7,8 @@ finds the amount: a little less of the change does not give the same answer.
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.core.division.placement import clusters_by_tier
 from planner.core.division.situation import Division
+from planner.core.division.tier_division import clusters_by_tier
 from planner.core.explaining.supposing import Supposition, empty_copies_of_node
 from planner.core.feasibility.kept_shapes import is_node_local
 from planner.core.feasibility.quantities import quantity_text

@@ -7,8 +7,8 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from planner.core.division.placement import clusters_by_tier, maximum_in_cluster
 from planner.core.division.situation import Division, HeldReplicas, Situation
+from planner.core.division.tier_division import clusters_by_tier, maximum_in_cluster
 from planner.core.division.words import limit_text
 from planner.core.explaining.changing import ChangeSearch
 from planner.core.explaining.supposing import IndistinguishablePods

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from planner.core.feasibility.fleet_rooms import FleetRooms, Place, rooms_of
-from planner.core.feasibility.interplay import has_pod_terms
 from planner.core.feasibility.kept_rooms import KeptRooms
 from planner.core.feasibility.kept_shapes import RESERVED_MAX, KeptShapes, shape_without_pod_terms
+from planner.core.feasibility.label_effects import has_pod_terms
 from planner.core.feasibility.quota import quota_allowance
 from planner.core.feasibility.reservation import NOTHING_RESERVED, Reservation
 from planner.core.feasibility.room import (

@@ -11,7 +11,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from planner.core.feasibility.interplay import ALL, NODE, ByLabel, Effect, effects_between_shapes, effects_with_shape
+from planner.core.feasibility.label_effects import (
+    ALL,
+    NODE,
+    ByLabel,
+    Effect,
+    effects_between_shapes,
+    effects_with_shape,
+)
 from planner.core.feasibility.limits import NO_LIMIT, Limit, LimitCode, limit_by_nodes, limit_by_promised
 from spillway.feasibility.fit import Fit, depends_on_domain, max_replicas_on_group_node, replicas_on_group_node
 from spillway.feasibility.node_match import Bools

@@ -1,8 +1,8 @@
 """Chooses how a workload is divided. All ways have one interface, situation.Divide."""
 
-from planner.core.compat.compatible import divide_by_strategy
-from planner.core.division.placement import divide_workload
+from planner.core.compat.strategies import divide_by_strategy
 from planner.core.division.situation import Divide, Situation
+from planner.core.division.tier_division import divide_workload
 from planner.core.placement.whole import divide_whole
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.core.division.placement import clusters_by_tier
 from planner.core.division.situation import Division, DivisionBasis, HeldReplicas, Situation
+from planner.core.division.tier_division import clusters_by_tier
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.room import Room
 from planner.core.knowledge.allowance import CAUSE_POLICY, Allowance

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from functools import lru_cache
 
-from planner.core.division.placement import maximum_in_cluster
 from planner.core.division.situation import Division
+from planner.core.division.tier_division import maximum_in_cluster
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
 from planner.core.manifests.policy import FleetClusters, clusters_of_tiers

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from planner.core.division.placement import maximum_in_cluster
+from planner.core.division.tier_division import maximum_in_cluster
 from planner.core.feasibility.reservation import is_rolling
 from planner.core.knowledge.placement_waits import NO_ROLLOUT_WAIT, RolloutWait
 from planner.core.knowledge.reserving import is_refusal_shown
 from planner.core.knowledge.rollout_list import RolloutProgress
+from planner.core.knowledge.rollout_turns import RolloutPart, RolloutTurn, next_rollout_turn
 from planner.core.knowledge.state import PlannerState
-from planner.core.knowledge.turns import RolloutPart, RolloutTurn, next_rollout_turn
 from planner.core.knowledge.workload import Workload, refusal_status
 from planner.core.manifests.policy import clusters_of_tiers
 from planner.core.manifests.templates import (

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.core.division.placement import amounts_up_to_total
 from planner.core.division.situation import Division, HeldReplicas
+from planner.core.division.tier_division import amounts_up_to_total
 from planner.core.division.words import DivisionEntry
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.ages import age_ms

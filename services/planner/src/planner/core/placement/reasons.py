@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from planner.core.division.placement import maximum_in_cluster
 from planner.core.division.situation import Division
+from planner.core.division.tier_division import maximum_in_cluster
 from planner.core.feasibility.limits import LimitCode
 from planner.core.knowledge.allowance import CAUSE_DRAIN, CAUSE_FAILOVER, CAUSE_LOST, CAUSE_POLICY, CAUSE_RETURN
 from planner.core.knowledge.state import PlannerState

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from planner.core.division.placement import cluster_inputs_of
 from planner.core.division.situation import Division
+from planner.core.division.tier_division import cluster_inputs_of
 from planner.core.knowledge.allowance import CAUSE_AUTOSCALE
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment

@@ -11,14 +11,14 @@ from typing import Any, get_type_hints
 
 import msgspec
 
-from planner.core.division.placement import cluster_inputs_of, clusters_by_tier
 from planner.core.division.situation import Division, DivisionBasis, Situation
+from planner.core.division.tier_division import cluster_inputs_of, clusters_by_tier
 from planner.core.division.words import limit_text, recorded_limit
 from planner.core.feasibility.room import Room
 from planner.core.manifests.policy import REPLICAS_MAX, FleetClusters
 from planner.core.placement.choice import division_function
+from spillway.compressed_text import NotPacked, pack_text, unpack_text
 from spillway.events import DecisionRecorded
-from spillway.packed import NotPacked, pack_text, unpack_text
 
 FLEETS_KEPT_MAX = 16
 SINCE_DEFAULTED = frozenset(("missing", "await_missing", "waits_in"))

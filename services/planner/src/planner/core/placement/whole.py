@@ -6,14 +6,14 @@ elsewhere: a placement lists every cluster that may still hold the object.
 
 from collections.abc import Iterator, Mapping
 
-from planner.core.division.placement import (
+from planner.core.division.situation import Division, Situation
+from planner.core.division.tier_division import (
     DivisionEntries,
     can_fit_somewhere,
     clusters_by_tier,
     maximum_in_cluster,
     tiers_with_lacking_last,
 )
-from planner.core.division.situation import Division, Situation
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
 from planner.core.manifests.kinds import WHOLE

@@ -4,8 +4,8 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from planner.core.division.placement import cluster_inputs_of
 from planner.core.division.situation import Division
+from planner.core.division.tier_division import cluster_inputs_of
 from planner.core.division.words import DivisionEntry
 from planner.core.feasibility.admitted import unmodelled_with_overhead
 from planner.core.feasibility.limits import Limit, LimitCode

@@ -5,20 +5,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from planner.core.division.placement import cluster_inputs_of
 from planner.core.division.situation import Division
+from planner.core.division.tier_division import cluster_inputs_of
 from planner.core.division.words import limit_text
 from planner.core.feasibility.admitted import unmodelled_with_overhead
 from planner.core.knowledge.ages import age_ms
 from planner.core.knowledge.closing import is_barring_orphan
 from planner.core.knowledge.placement_waits import recorded_waits, text_without_rollout
+from planner.core.knowledge.rollout_turns import rollout_progress_text
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.transfer import is_in_transfer
-from planner.core.knowledge.turns import rollout_progress_text
 from planner.core.knowledge.workload import Workload, is_orphan, is_workload_gone
 from planner.core.manifests.request import read_manifests
-from planner.core.placement.left_there import workloads_left_in
 from planner.core.placement.outlook import held_by_brakes_text
+from planner.core.placement.workloads_left import workloads_left_in
 from spillway.api import (
     CapacityReply,
     CapacityRequest,

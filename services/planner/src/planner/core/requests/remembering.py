@@ -12,10 +12,10 @@ from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
 from spillway.api import PlacementReply, invalid_argument_error
+from spillway.compressed_text import pack_text, unpack_text
 from spillway.events import WorkloadDeclared
 from spillway.former_words import VERB_BY_FORMER_VERB, with_fields_of_today
 from spillway.model import Answered
-from spillway.packed import pack_text, unpack_text
 
 KEY_LENGTH_MAX = 128
 PLAIN_BYTES_MAX: Final = 2048

@@ -7,8 +7,8 @@ from typing import Any
 
 import structlog
 
+from propagator.core.adoption_answers import adoption_answer, adoption_answer_for_object
 from propagator.core.desired import DesiredState, PartTarget
-from propagator.core.finding import adoption_answer, adoption_answer_for_object
 from propagator.core.kinds import DEPLOYMENT, KINDS
 from propagator.core.live import LABEL_FLEET, ownership_labels_of
 from propagator.settings import PropagatorSettings

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 from planner.core.compat import karmada, kubeadmiral
 from planner.core.compat import karmada_selection as selection
-from planner.core.division.placement import (
+from planner.core.division.situation import Division, HeldReplicas, Situation
+from planner.core.division.tier_division import (
     DivisionEntries,
     amounts_up_to_total,
     can_fit_somewhere,
     clusters_by_tier,
     maximum_in_cluster,
 )
-from planner.core.division.situation import Division, HeldReplicas, Situation
 from planner.core.division.votes import apportion_seats
 from planner.core.knowledge.allowance import CAUSE_FAILOVER
 from planner.core.manifests.policy import TierClusters, weight_of_cluster

@@ -25,7 +25,7 @@ from sim.core.world import RandomSource, World
 from sim.settings import Settings
 
 
-class Machine:
+class ControlPlane:
     def __init__(self, settings: Settings, random: RandomSource, now: float) -> None:
         self.world = World(settings, random, now)
         self.table = NodeTable()
