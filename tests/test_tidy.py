@@ -20,6 +20,14 @@ FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 560
 """The longest module of today, so that none grows beyond it. Ten are longer than 500 lines: each is one class with its
 states, which two files would only tear apart."""
+VAGUE_NAMES = frozenset(
+    """
+    accept add ask begin cover decide do done drop due end evaluate fail fill found gone handle hear held hold keep kept
+    left let look make need note of one place placed process put said say see seen serve set settle show shown step take
+    taken tell told touch tried try use want was work
+    """.split()  # noqa: SIM905 - a list of seventy quoted words is hard to read
+)
+"""Names that do not say on their own what a function does, or to what it does it."""
 VARIABLES_MAX = 90
 """Of all services together; what several have by one class is counted once."""
 # Put together here, so that this file does not name them either.
@@ -41,6 +49,31 @@ def source_files() -> Iterator[Path]:
         for path in (ROOT / folder).rglob("src/**/*.py"):
             if "v1" not in path.parts:
                 yield path
+
+
+def _vague_function_names(text: str) -> list[str]:
+    functions = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [node.name for node in functions if node.name.strip("_") in VAGUE_NAMES]
+
+
+def test_no_function_is_called_by_one_vague_word() -> None:
+    """A name has a verb with its object, or a noun with its qualifier (CONTRIBUTING.md)."""
+    files = (*source_files(), *(ROOT / "lab").rglob("*.py"))
+    found = {str(path.relative_to(ROOT)): _vague_function_names(path.read_text()) for path in files}
+    assert {name: names for name, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "vague"),
+    [
+        ("def take(): pass", ["take"]),
+        ("class Log:\n    async def _apply(self): pass\n    async def _take(self): pass", ["_take"]),
+        ("def take_turn(): pass", []),
+        ("def close(): pass", []),
+    ],
+)
+def test_a_vague_name_of_a_function_is_noticed(line: str, vague: list[str]) -> None:
+    assert _vague_function_names(line) == vague
 
 
 @pytest.mark.parametrize("path", sorted(source_files()), ids=lambda path: str(path.relative_to(ROOT)))
