@@ -65,7 +65,7 @@ def running_engine(folder: Path) -> Iterator[Engine]:
         child.stop()
 
 
-def installed_compose() -> tuple[str, ...] | None:
+def find_compose_command() -> tuple[str, ...] | None:
     """The command of compose that is on this machine: docker's plugin or Debian's program; None: neither."""
     if shutil.which("docker"):
         plugin = subprocess.run(("docker", "compose", "version"), capture_output=True, check=False)
@@ -76,4 +76,4 @@ def installed_compose() -> tuple[str, ...] | None:
 
 def compose_command() -> tuple[str, ...]:
     """What is installed, else Debian's docker-compose, which is installed then."""
-    return installed_compose() or (str(ensure_program("docker-compose", ("docker-compose",), _ADVICE)),)
+    return find_compose_command() or (str(ensure_program("docker-compose", ("docker-compose",), _ADVICE)),)

@@ -11,7 +11,7 @@ import yaml
 from spillway.running.process import read_process_settings
 from spillway_local.stack import SERVICES
 
-from .engine import installed_compose
+from .engine import find_compose_command
 from .stand_ins import COMPOSE_FILE, OBSERVABILITY, ROOT, THREE_BROKERS, image_without_digest
 
 BASE: dict[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text())
@@ -37,7 +37,7 @@ def read_yaml(file: Path) -> dict[str, Any]:
 @pytest.mark.parametrize("over", [chosen for count in (0, 1, 2) for chosen in combinations(OVERLAYS, count)])
 def test_compose_takes_each_file_alone_and_together(over: tuple[Path, ...]) -> None:
     """By the command where it is installed, which needs no engine for that."""
-    command = installed_compose()
+    command = find_compose_command()
     if command is None:
         pytest.skip("neither docker-compose nor docker's own compose is installed")
     files = [part for file in (COMPOSE_FILE, *over) for part in ("-f", str(file))]

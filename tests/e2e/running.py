@@ -259,12 +259,12 @@ class Platform:
         return pid
 
     async def kill_program_for_good(self, name: str) -> None:
-        """SIGKILL, and it is not started again until `start`."""
+        """SIGKILL, and it is not started again until `start_program`."""
         self.kill_program(name)
         await asyncio.to_thread(self.stack.supervision.stop_program, name)
 
     async def stop_program(self, name: str) -> None:
-        """SIGTERM, and it is not started again until `start`."""
+        """SIGTERM, and it is not started again until `start_program`."""
         await asyncio.to_thread(self.stack.supervision.stop_program, name)
 
     async def start_program(self, name: str) -> None:

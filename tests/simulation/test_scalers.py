@@ -46,7 +46,7 @@ class FakeWorld:
             note_violation=self.said.append,
         )
 
-    async def decide(self, times: int) -> None:
+    async def note_scale_decisions(self, times: int) -> None:
         """Decides so often, in the pace of that seed."""
         for _ in range(times):
             await asyncio.sleep(APART)
@@ -55,7 +55,7 @@ class FakeWorld:
 
 async def said_of(decisions: int, replicas: int = 18, unplaced: int = 1) -> list[str]:
     world = FakeWorld(replicas, unplaced)
-    task = asyncio.ensure_future(world.decide(decisions))
+    task = asyncio.ensure_future(world.note_scale_decisions(decisions))
     await judge_scaling_at_rest(cast(World, world), world.loop.time())
     task.cancel()
     return world.said

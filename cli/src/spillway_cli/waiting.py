@@ -48,7 +48,7 @@ async def wait_until_ready(client: PlannerClient, wanted: PlacementReply, second
 
 
 async def wait_until_moved(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
-    """Returns when every replica is ready and none is leaving any more. Fails as until_ready does."""
+    """Returns when every replica is ready and none is leaving any more. Fails as wait_until_ready does."""
     return await _wait_until_nothing_lacks(
         client,
         wanted,

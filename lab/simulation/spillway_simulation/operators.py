@@ -22,7 +22,7 @@ CONFIRM_EVERY_SECONDS = 5.0
 
 
 class Operators:
-    """run() ends when every order was given and taken back; confirm_all() goes on until it is cancelled."""
+    """run() ends when every order was given and taken back; confirm_all_pending() goes on until it is cancelled."""
 
     def __init__(self, world: World) -> None:
         self._world = world

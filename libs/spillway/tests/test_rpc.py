@@ -423,13 +423,13 @@ async def test_a_call_whose_time_is_over_says_what_an_earlier_try_was_told() -> 
     """It was gRPC's "Stream removed (Deadline Exceeded)" alone."""
     told: list[str] = []
 
-    async def asked_twice(_: Any) -> Any:
+    async def refuse_once_then_hang(_: Any) -> Any:
         if not told:
             told.append("own-1 says nothing")
             raise RequestError("UNAVAILABLE", told[0])
         await asyncio.sleep(60)
 
-    async with serve_planner(FakePlanner(apply=asked_twice)) as (_, client):
+    async with serve_planner(FakePlanner(apply=refuse_once_then_hang)) as (_, client):
         code, text = await refusal_of_call(client.apply(api.ApplyRequest(("{}",)), 0.5))
     assert code == "DEADLINE_EXCEEDED"
     assert re.fullmatch(r".* within 0.\d s; before that \S+: own-1 says nothing", text)

@@ -103,7 +103,7 @@ class BrokerSecurity:
         return file
 
     def settings(self, port: int) -> Mapping[str, str]:
-        """Returns the node's changed settings, after `ensure`. Clients may show a certificate, and nodes must."""
+        """Returns the node's changed settings, after `ensure_files`. Clients may show a certificate, and nodes must."""
         password = self.password_file(BROKER).read_text().strip()
         return {
             "listeners": f"CLIENTS://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{port + 1}",

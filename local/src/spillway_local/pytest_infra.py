@@ -77,7 +77,8 @@ def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def kube_binary() -> Path:
-    """Returns the member binary. A test is skipped if it is not built; SPILLWAY_KUBE=1 builds it first."""
+    """Returns the path of the binary that runs a member cluster's control plane. A test is skipped if it is not built;
+    SPILLWAY_KUBE=1 builds it first."""
     if not is_kube_binary_built() and os.environ.get("SPILLWAY_KUBE") != "1":
         pytest.skip("the member binary is not built: `make kube`, or set SPILLWAY_KUBE=1 (4 to 13 minutes)")
     try:

@@ -173,7 +173,7 @@ class Stack:
         self.supervision.stop()
 
     def stop_without_waiting(self) -> None:
-        """Stops everything as `down` does, without waiting for it."""
+        """Stops everything as `stop` does, without waiting for it."""
         self.supervision.stop_without_waiting()
 
     def status(self) -> list[ProgramStatus]:

@@ -88,7 +88,7 @@ class HomingWorld:
         parts = self.find_workload(key).parts.values()
         return {part.cluster: part.replicas_kept for part in parts if part.replicas_kept}
 
-    def lent_need_by_cluster(self) -> dict[str, int]:
+    def lent_needs_by_cluster(self) -> dict[str, int]:
         """By cluster, what web needs of lent nodes."""
         said = self.fleet.state.needed.get(WEB, {}).items()
         return {name: need.replicas_lent for name, need in said if need.replicas_lent}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from planner.core.background import aftermath, moves
 from planner.core.explaining import explanation
 from planner.core.knowledge.allowance import UnlimitedAllowance
-from planner.core.knowledge.closing import keep_commands, orphan_command_texts
+from planner.core.knowledge.closing import orphan_command_texts, text_of_commands_to_keep
 from planner.core.knowledge.workload import is_workload_gone
 from planner.core.requests import adopting, autoscaling, decisions, disowning
 from planner.core.requests.answers import get_workload, list_orphans
@@ -333,7 +333,7 @@ def test_what_ends_an_orphan_and_what_keeps_it_is_said(there: str, kind: str, ex
 
 
 def test_a_command_that_would_be_long_names_some_clusters_and_says_how_many_more() -> None:
-    said = keep_commands(KEY, [f"c-{number:03}" for number in range(30)], ())
+    said = text_of_commands_to_keep(KEY, [f"c-{number:03}" for number in range(30)], ())
     assert said.endswith("--cluster c-019` and 10 clusters more keeps")
 
 

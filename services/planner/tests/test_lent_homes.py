@@ -31,15 +31,15 @@ def world_with_overflow(lent: int, cores: int = 8, replicas: int = 12, **spec: A
 def test_it_needs_the_nodes_and_goes_home_once_they_are_back() -> None:
     """Two of twelve replicas are the margin. The need stands until they have gone: the nodes would be lent again."""
     world = world_with_overflow(16)
-    assert world.lent_need_by_cluster() == {"own-1": 6}
+    assert world.lent_needs_by_cluster() == {"own-1": 6}
     world.run_seconds(AFTER + 10)
-    assert (world.kept_by_cluster(), world.lent_need_by_cluster()) == ({"own-1": 8, "cloud-1": 4}, {"own-1": 6})
+    assert (world.kept_by_cluster(), world.lent_needs_by_cluster()) == ({"own-1": 8, "cloud-1": 4}, {"own-1": 6})
     del world.lent["own-1"]
     world.set_cores("own-1", 24)
     world.run_seconds(3)
-    assert world.lent_need_by_cluster() == {"own-1": 6}
+    assert world.lent_needs_by_cluster() == {"own-1": 6}
     world.run_seconds(AFTER + 10)
-    assert (world.kept_by_cluster(), world.lent_need_by_cluster()) == ({"own-1": 12}, {})
+    assert (world.kept_by_cluster(), world.lent_needs_by_cluster()) == ({"own-1": 12}, {})
     assert world.fewest == 12
 
 
@@ -54,19 +54,19 @@ def test_it_needs_the_nodes_and_goes_home_once_they_are_back() -> None:
     ],
 )
 def test_it_needs_what_lets_more_go_home_and_the_margin(cores: int, needed: int) -> None:
-    assert world_with_overflow(cores).lent_need_by_cluster() == ({"own-1": needed} if needed else {})
+    assert world_with_overflow(cores).lent_needs_by_cluster() == ({"own-1": needed} if needed else {})
 
 
 def test_what_is_free_at_home_is_in_the_number_since_who_recalls_counts_it_first() -> None:
     world = world_with_overflow(8)
     world.set_cores("own-1", 11)
     world.run_seconds(3)
-    assert world.lent_need_by_cluster() == {"own-1": 6}
+    assert world.lent_needs_by_cluster() == {"own-1": 6}
     world.set_cores("own-1", 14)
     world.run_seconds(3)
-    assert world.lent_need_by_cluster() == {"own-1": 6}, "free room is enough: it is kept until they have gone"
+    assert world.lent_needs_by_cluster() == {"own-1": 6}, "free room is enough: it is kept until they have gone"
     world.run_seconds(AFTER + 10)
-    assert (world.kept_by_cluster(), world.lent_need_by_cluster()) == ({"own-1": 12}, {})
+    assert (world.kept_by_cluster(), world.lent_needs_by_cluster()) == ({"own-1": 12}, {})
 
 
 def test_a_need_whose_room_nobody_uses_ends() -> None:
@@ -75,11 +75,11 @@ def test_a_need_whose_room_nobody_uses_ends() -> None:
     del world.lent["own-1"]
     world.set_cores("own-1", 24)
     world.run_seconds(2 * AFTER)
-    assert (world.kept_by_cluster(), world.lent_need_by_cluster()) == ({"own-1": 8, "cloud-1": 4}, {"own-1": 6})
+    assert (world.kept_by_cluster(), world.lent_needs_by_cluster()) == ({"own-1": 8, "cloud-1": 4}, {"own-1": 6})
     world.run_seconds(20)
-    assert world.lent_need_by_cluster() == {}
+    assert world.lent_needs_by_cluster() == {}
     world.run_seconds(20)
-    assert world.lent_need_by_cluster() == {}, "and does not begin again while the room is there"
+    assert world.lent_needs_by_cluster() == {}, "and does not begin again while the room is there"
 
 
 def test_what_others_take_of_the_room_that_came_is_needed_no_more() -> None:
@@ -87,10 +87,10 @@ def test_what_others_take_of_the_room_that_came_is_needed_no_more() -> None:
     del world.lent["own-1"]
     world.set_cores("own-1", 12)
     world.run_seconds(3)
-    assert world.lent_need_by_cluster() == {"own-1": 4}
+    assert world.lent_needs_by_cluster() == {"own-1": 4}
     world.set_cores("own-1", 8)
     world.run_seconds(3)
-    assert world.lent_need_by_cluster() == {}
+    assert world.lent_needs_by_cluster() == {}
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,7 @@ def test_what_others_take_of_the_room_that_came_is_needed_no_more() -> None:
     ids=["it is to stay", "nothing goes home"],
 )
 def test_what_does_not_go_home_needs_nothing(spec: dict[str, Any]) -> None:
-    assert world_with_overflow(16, **spec).lent_need_by_cluster() == {}
+    assert world_with_overflow(16, **spec).lent_needs_by_cluster() == {}
 
 
 @pytest.mark.parametrize("scope", ["fleet", "cluster/own-1", "cluster/cloud-1", "workload/default/web"])
@@ -107,28 +107,28 @@ def test_a_brake_ends_the_need_until_it_is_released(scope: str) -> None:
     world = world_with_overflow(16)
     world.apply_events((BrakeSet(scope, "why", "ann", 1),))
     world.run_seconds(3)
-    assert world.lent_need_by_cluster() == {}
+    assert world.lent_needs_by_cluster() == {}
     world.apply_events((BrakeReleased(scope, "ann", 2),))
     world.run_seconds(3)
-    assert world.lent_need_by_cluster() == {"own-1": 6}
+    assert world.lent_needs_by_cluster() == {"own-1": 6}
 
 
 def test_a_home_that_takes_nothing_is_not_needed() -> None:
     world = world_with_overflow(16)
     world.set_phase("own-1", PHASE_CORDONED)
     world.run_seconds(3)
-    assert world.lent_need_by_cluster() == {}
+    assert world.lent_needs_by_cluster() == {}
 
 
 def test_other_decisions_leave_the_need_as_it_is() -> None:
     world = world_with_overflow(16)
     world.scale_workload(11)
-    assert world.lent_need_by_cluster() == {"own-1": 6}
+    assert world.lent_needs_by_cluster() == {"own-1": 6}
     world.run_seconds(3)
-    assert world.lent_need_by_cluster() == {"own-1": 5}
+    assert world.lent_needs_by_cluster() == {"own-1": 5}
     world.scale_workload(8)
     world.run_seconds(3)
-    assert (world.kept_by_cluster(), world.lent_need_by_cluster()) == ({"own-1": 8}, {})
+    assert (world.kept_by_cluster(), world.lent_needs_by_cluster()) == ({"own-1": 8}, {})
 
 
 def test_deleting_ends_the_need() -> None:
@@ -136,9 +136,9 @@ def test_deleting_ends_the_need() -> None:
     world.apply_events(
         decisions.decide_delete(world.fleet.state, DeleteRequest("", "web"), world.fleet.next_moment()).events
     )
-    assert world.lent_need_by_cluster() == {}
+    assert world.lent_needs_by_cluster() == {}
     world.run_seconds(3)
-    assert world.lent_need_by_cluster() == {}
+    assert world.lent_needs_by_cluster() == {}
 
 
 def test_what_left_since_the_look_needs_nothing() -> None:
@@ -148,7 +148,7 @@ def test_what_left_since_the_look_needs_nothing() -> None:
     world.apply_events((ClusterLeft("own-1"),))
     world.memory.lent_homes = LentHomes()
     world.apply_events(tuple(world.memory.lent_homes.update_home_needs(state, named, world.fleet.next_moment())))
-    assert world.lent_need_by_cluster() == {}
+    assert world.lent_needs_by_cluster() == {}
     del state.workloads[WEB]
     world.fleet.now += 2
     assert world.memory.lent_homes.update_home_needs(state, named, world.fleet.next_moment()) == []
@@ -168,7 +168,7 @@ def test_while_some_have_no_place_at_all_their_need_counts() -> None:
     world.scale_workload(50)
     world.run_seconds(3)
     assert world.find_workload(WEB).unplaced == 22
-    assert world.lent_need_by_cluster() == {"own-1": 16}
+    assert world.lent_needs_by_cluster() == {"own-1": 16}
 
 
 NAMES = ("web", "big", "mid", "low", "end")
@@ -177,15 +177,15 @@ NAMES = ("web", "big", "mid", "low", "end")
 def test_an_old_need_is_not_said_again_once_what_waited_has_places() -> None:
     """Its homes lend nothing any more since replicas had begun to wait."""
     world = world_with_overflow(16)
-    assert world.lent_need_by_cluster() == {"own-1": 6}
+    assert world.lent_needs_by_cluster() == {"own-1": 6}
     world.apply_workload(40)
     del world.lent["own-1"]
     world.run_seconds(10)
-    assert world.lent_need_by_cluster() == {}
+    assert world.lent_needs_by_cluster() == {}
     before = len(world.needs)
     world.apply_workload(12)
     world.run_seconds(10)
-    assert (world.needs[before:], world.lent_need_by_cluster()) == ([], {})
+    assert (world.needs[before:], world.lent_needs_by_cluster()) == ([], {})
 
 
 def world_with_many_overflows() -> HomingWorld:

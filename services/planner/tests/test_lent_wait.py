@@ -43,7 +43,7 @@ def placed_by_cluster(fleet: Fleet) -> dict[str, int]:
     return kept | ({"": workload.unplaced} if workload.unplaced else {})
 
 
-def lent_need_by_cluster(fleet: Fleet) -> dict[str, int]:
+def lent_needs_by_cluster(fleet: Fleet) -> dict[str, int]:
     return {
         cluster: said.replicas_lent for cluster, said in fleet.state.needed.get(KEY, {}).items() if said.replicas_lent
     }
@@ -71,21 +71,21 @@ def fleet() -> Fleet:
 
 def test_a_service_that_scales_up_runs_on_returned_nodes_and_none_of_it_in_the_cloud(fleet: Fleet) -> None:
     apply_workload(fleet, 8)
-    assert (placed_by_cluster(fleet), lent_need_by_cluster(fleet)) == ({"own-1": 4, "": 4}, {"own-1": 4})
+    assert (placed_by_cluster(fleet), lent_needs_by_cluster(fleet)) == ({"own-1": 4, "": 4}, {"own-1": 4})
     assert fleet.state.workloads[KEY].placement.waiting_for == "nodes that own-1 has lent"  # type: ignore[union-attr]
     pass_time(fleet, WAIT / 2)
     fleet.report_change("own-1", [lent_node("b", "recalled")])
     pass_time(fleet, WAIT / 4)
-    assert (placed_by_cluster(fleet), lent_need_by_cluster(fleet)) == ({"own-1": 4, "": 4}, {"own-1": 4})
+    assert (placed_by_cluster(fleet), lent_needs_by_cluster(fleet)) == ({"own-1": 4, "": 4}, {"own-1": 4})
     fleet.report_change("own-1", [node_row("b")])
     pass_time(fleet, 1)
-    assert (placed_by_cluster(fleet), lent_need_by_cluster(fleet)) == ({"own-1": 8}, {})
+    assert (placed_by_cluster(fleet), lent_needs_by_cluster(fleet)) == ({"own-1": 8}, {})
 
 
 def test_who_would_run_on_lent_nodes_alone_is_not_refused_but_waits_for_them() -> None:
     fleet = Fleet(own_1=[lent_node("a", cpu=8000), node_row("b", 500)], cloud_1=[node_row("c", 500)])
     apply_workload(fleet, 6)
-    assert (placed_by_cluster(fleet), lent_need_by_cluster(fleet)) == ({"": 6}, {"own-1": 6})
+    assert (placed_by_cluster(fleet), lent_needs_by_cluster(fleet)) == ({"": 6}, {"own-1": 6})
     with pytest.raises(RequestError, match="fits no node, not even an empty one: own-1"):
         apply_workload(Fleet(own_1=[lent_node("a", cpu=500)]), 6)
 
@@ -93,10 +93,10 @@ def test_who_would_run_on_lent_nodes_alone_is_not_refused_but_waits_for_them() -
 def test_as_nodes_come_back_one_by_one_fewer_wait() -> None:
     fleet = Fleet(own_1=[lent_node("a"), lent_node("b")], cloud_1=[node_row("c", 8000)])
     apply_workload(fleet, 6)
-    assert (placed_by_cluster(fleet), lent_need_by_cluster(fleet)) == ({"": 6}, {"own-1": 6})
+    assert (placed_by_cluster(fleet), lent_needs_by_cluster(fleet)) == ({"": 6}, {"own-1": 6})
     fleet.report_change("own-1", [node_row("a")])
     pass_time(fleet, 1)
-    assert (placed_by_cluster(fleet), lent_need_by_cluster(fleet)) == ({"own-1": 4, "": 2}, {"own-1": 2})
+    assert (placed_by_cluster(fleet), lent_needs_by_cluster(fleet)) == ({"own-1": 4, "": 2}, {"own-1": 2})
 
 
 def test_what_does_not_come_back_in_time_is_waited_for_no_longer(fleet: Fleet) -> None:
@@ -104,7 +104,7 @@ def test_what_does_not_come_back_in_time_is_waited_for_no_longer(fleet: Fleet) -
     pass_time(fleet, WAIT - 1)
     assert placed_by_cluster(fleet) == {"own-1": 4, "": 4}
     pass_time(fleet, 3)
-    assert (placed_by_cluster(fleet), lent_need_by_cluster(fleet)) == ({"own-1": 4, "cloud-1": 4}, {})
+    assert (placed_by_cluster(fleet), lent_needs_by_cluster(fleet)) == ({"own-1": 4, "cloud-1": 4}, {})
 
 
 def test_scaling_on_and_on_prolongs_no_wait(fleet: Fleet) -> None:
@@ -119,13 +119,13 @@ def test_scaling_on_and_on_prolongs_no_wait(fleet: Fleet) -> None:
 
 def test_who_has_no_place_in_the_cloud_either_needs_lent_nodes_for_as_long_as_that_is_so(fleet: Fleet) -> None:
     apply_workload(fleet, 20)
-    assert (placed_by_cluster(fleet), lent_need_by_cluster(fleet)) == ({"own-1": 4, "cloud-1": 8, "": 8}, {"own-1": 4})
+    assert (placed_by_cluster(fleet), lent_needs_by_cluster(fleet)) == ({"own-1": 4, "cloud-1": 8, "": 8}, {"own-1": 4})
     pass_time(fleet, WAIT + 10)
-    assert (placed_by_cluster(fleet), lent_need_by_cluster(fleet)) == ({"own-1": 4, "cloud-1": 8, "": 8}, {"own-1": 4})
+    assert (placed_by_cluster(fleet), lent_needs_by_cluster(fleet)) == ({"own-1": 4, "cloud-1": 8, "": 8}, {"own-1": 4})
     apply_and_list_events(
         fleet, decisions.decide_scale(fleet.state, ScaleRequest("", "web", 12), fleet.next_moment()).events
     )
-    assert (placed_by_cluster(fleet), lent_need_by_cluster(fleet)) == ({"own-1": 4, "cloud-1": 8}, {})
+    assert (placed_by_cluster(fleet), lent_needs_by_cluster(fleet)) == ({"own-1": 4, "cloud-1": 8}, {})
 
 
 def scale_workload(fleet: Fleet, replicas: int) -> dict[str, int]:
@@ -146,12 +146,12 @@ def unanswered() -> Fleet:
 
 
 def test_where_nobody_answered_the_next_burst_waits_no_more(unanswered: Fleet) -> None:
-    assert (scale_workload(unanswered, 10), lent_need_by_cluster(unanswered)) == ({"own-1": 4, "cloud-1": 6}, {})
+    assert (scale_workload(unanswered, 10), lent_needs_by_cluster(unanswered)) == ({"own-1": 4, "cloud-1": 6}, {})
 
 
 def test_once_a_lent_node_moves_it_is_waited_for_again(unanswered: Fleet) -> None:
     unanswered.report_change("own-1", [lent_node("b", "recalled")])
-    assert (scale_workload(unanswered, 10), lent_need_by_cluster(unanswered)) == (
+    assert (scale_workload(unanswered, 10), lent_needs_by_cluster(unanswered)) == (
         {"own-1": 4, "cloud-1": 4, "": 2},
         {"own-1": 2},
     )
@@ -166,7 +166,7 @@ def test_after_a_while_it_is_tried_again_though_nothing_moved(unanswered: Fleet)
 
 def test_where_one_cluster_answers_nothing_the_other_is_waited_for(unanswered: Fleet) -> None:
     unanswered.join_cluster(joined_cluster("own-2"), [lent_node("d")])
-    assert (scale_workload(unanswered, 10), lent_need_by_cluster(unanswered)) == (
+    assert (scale_workload(unanswered, 10), lent_needs_by_cluster(unanswered)) == (
         {"own-1": 4, "cloud-1": 4, "": 2},
         {"own-2": 2},
     )
@@ -183,7 +183,7 @@ def test_a_node_that_comes_back_in_time_leaves_nobody_unanswered(fleet: Fleet) -
 
 
 def test_what_has_no_place_in_the_cloud_needs_also_who_did_not_answer(unanswered: Fleet) -> None:
-    assert (scale_workload(unanswered, 70), lent_need_by_cluster(unanswered)) == (
+    assert (scale_workload(unanswered, 70), lent_needs_by_cluster(unanswered)) == (
         {"own-1": 4, "cloud-1": 64, "": 2},
         {"own-1": 2},
     )
@@ -206,7 +206,7 @@ def test_who_waits_for_no_lent_node(name: str) -> None:
     assert (
         sum(placed_by_cluster(fleet).values()),
         placed_by_cluster(fleet).get("", 0),
-        lent_need_by_cluster(fleet),
+        lent_needs_by_cluster(fleet),
     ) == (8, 0, {})
 
 
@@ -214,14 +214,14 @@ def test_a_pools_pods_on_a_lent_node_take_none_of_what_it_has_once_it_is_back_bu
     pods = ((PodTable(POD_NAMESPACE_PREFIX + "batch", ()), 7), (PodTable("kube-system", ()), 1))
     fleet = Fleet(own_1=[node_row("a"), lent_node("b", used=1000, rest={"pods": pods})], cloud_1=[node_row("c", 8000)])
     apply_workload(fleet, 8)
-    assert lent_need_by_cluster(fleet) == {"own-1": 3}
+    assert lent_needs_by_cluster(fleet) == {"own-1": 3}
 
 
 def test_what_a_quota_lets_in_is_all_that_waits(fleet: Fleet) -> None:
     quota = Quota("q", (("requests.cpu", 6000),), (("requests.cpu", 0),))
     fleet.report_change("own-1", namespaces=(NamespaceFacts("default", (), (quota,)),))
     apply_workload(fleet, 8)
-    assert (placed_by_cluster(fleet), lent_need_by_cluster(fleet)) == ({"own-1": 4, "cloud-1": 2, "": 2}, {"own-1": 2})
+    assert (placed_by_cluster(fleet), lent_needs_by_cluster(fleet)) == ({"own-1": 4, "cloud-1": 2, "": 2}, {"own-1": 2})
 
 
 @pytest.mark.parametrize("scope", ["fleet", "cluster/own-1"])
@@ -230,7 +230,7 @@ def test_where_a_brake_keeps_nodes_from_coming_back_nobody_waits(fleet: Fleet, s
         fleet, braking.decide_freeze(fleet.state, FreezeRequest(scope, "why"), "ann", fleet.next_moment())[0]
     )
     apply_workload(fleet, 8)
-    assert (placed_by_cluster(fleet), lent_need_by_cluster(fleet)) == ({"own-1": 4, "cloud-1": 4}, {})
+    assert (placed_by_cluster(fleet), lent_needs_by_cluster(fleet)) == ({"own-1": 4, "cloud-1": 4}, {})
 
 
 def test_a_record_says_what_was_waited_for_and_can_be_replayed(fleet: Fleet) -> None:
@@ -248,7 +248,7 @@ def test_deleting_ends_the_need(fleet: Fleet) -> None:
     apply_and_list_events(
         fleet, decisions.decide_delete(fleet.state, DeleteRequest("", "web"), fleet.next_moment()).events
     )
-    assert lent_need_by_cluster(fleet) == {}
+    assert lent_needs_by_cluster(fleet) == {}
 
 
 def test_explain_says_who_waits_for_what(fleet: Fleet) -> None:

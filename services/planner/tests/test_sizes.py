@@ -47,7 +47,7 @@ def deployment_with_container(**fields: Any) -> Manifest:
     return deployment_with_pod_spec(containers=[{"name": "a", "image": "b"} | fields])
 
 
-def maker_of_pod_list(field: str) -> Make:
+def deployment_with_pod_list(field: str) -> Make:
     entry = {"image": "b"} if field.lower().endswith("containers") else {"emptyDir": {}} if field == "volumes" else {}
     return lambda count: deployment_with_pod_spec(
         **{field: [entry | {"name": f"n{number}"} for number in range(count)]}
@@ -155,7 +155,10 @@ ENV, PORTS = OF_ALL_CONTAINERS
 @pytest.mark.parametrize(
     ("make", "most", "field"),
     [
-        *(pytest.param(maker_of_pod_list(field), most, f"{POD}.{field}", id=field) for field, most in OF_POD.items()),
+        *(
+            pytest.param(deployment_with_pod_list(field), most, f"{POD}.{field}", id=field)
+            for field, most in OF_POD.items()
+        ),
         *(
             pytest.param(maker_of_container_list(field), most, f"{POD}.containers[0].{field}", id=field)
             for field, most in OF_CONTAINER.items()

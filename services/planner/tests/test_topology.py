@@ -261,7 +261,7 @@ def test_one_spread_is_exact(rows: list[NodeRow], key: str, skew: int, min_domai
 
 @given(shapes_with_pod_terms(), drawn_zoned_nodes(), st.data())
 def test_certain_stays_when_room_is_lost(wanted: Shape, rows: list[NodeRow], data: st.DataObject) -> None:
-    """certain_without(n) holds wherever room for n replicas goes, and spare is the most that may go."""
+    """certain_replicas_after_loss(n) holds wherever room for n replicas goes, and spare is the most that may go."""
     found = compute_fit(wanted, cluster_nodes_of(*rows))
     if not found.total:
         return

@@ -216,7 +216,7 @@ class LendingFleet:
     async def recall_node(self, node: str = "n0", cause: str = CAUSE_NEED, owner: str = OWN) -> None:
         """Of the loan that the log has."""
         self._sequence += 1
-        loan = self.open_loan_record(node, owner)
+        loan = self.record_of_open_loan(node, owner)
         assert loan is not None
         number, wanted_by = Generation(3, self._sequence), (f"{owner}/default/web",)
         await self.bus.publish(
@@ -290,7 +290,7 @@ class LendingFleet:
         loans = [record.event for record in self.said if isinstance(record.event, NodeLent | NodeReturned)]
         return [one for one in loans if (one.cluster, one.node) == (owner, node)]
 
-    def open_loan_record(self, node: str = "n0", owner: str = OWN) -> NodeLent | None:
+    def record_of_open_loan(self, node: str = "n0", owner: str = OWN) -> NodeLent | None:
         last = (self.loan_records(node, owner) or [None])[-1]  # type: ignore[list-item]
         return last if isinstance(last, NodeLent) else None
 

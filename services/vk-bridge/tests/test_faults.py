@@ -167,7 +167,7 @@ async def test_nodes_of_one_name_in_two_owners_are_two_virtual_nodes(fleet: Lend
     await fleet.run_deployment_in_pool(cpu="6")
     await wait_until(lambda: fleet.real_pod_phases() == fleet.real_pod_phases(OTHER) == [("n0", "Running")])
     other = pod_uids(fleet, OTHER)
-    await wait_until(lambda: fleet.open_loan_record() is not None)
+    await wait_until(lambda: fleet.record_of_open_loan() is not None)
     await fleet.recall_node()
     await wait_until(lambda: has_loan_ended(fleet))
     assert (fleet.register_state(), fleet.real_pod_phases(), fleet.virtual_node()) == ("", [], None)
@@ -271,7 +271,7 @@ async def test_a_lent_node_whose_class_changes_stays_in_the_one_in_which_its_loa
     await wait_until(fleet.is_virtual_node_open)
 
     def shown_class_and_cost() -> tuple[str, str, str]:
-        virtual, lent = fleet.virtual_node() or {}, fleet.open_loan_record()
+        virtual, lent = fleet.virtual_node() or {}, fleet.record_of_open_loan()
         metadata = virtual.get("metadata", {"labels": {}, "annotations": {}})
         label, cost = metadata["labels"].get(SUPPLY_CLASS, ""), metadata["annotations"].get(COST_PER_HOUR, "")
         return label, cost, lent.supply_class if lent is not None else ""
@@ -285,7 +285,7 @@ async def test_a_lent_node_whose_class_changes_stays_in_the_one_in_which_its_loa
 
 def _offered_milli_cores(fleet: LendingFleet) -> tuple[int, int]:
     """As the pool sees them, and as the log has them."""
-    virtual, lent = fleet.virtual_node(), fleet.open_loan_record()
+    virtual, lent = fleet.virtual_node(), fleet.record_of_open_loan()
     assert virtual is not None
     assert lent is not None
     return parse_quantity(virtual["status"]["allocatable"]["cpu"], milli=True), dict(lent.offered)["cpu"]
@@ -320,7 +320,7 @@ async def test_a_loan_of_which_the_log_is_told_to_forget_is_said_again(fleet: Le
     said = len(fleet.loan_records())
     await fleet.bus.publish(Tombstone(lending_address(LENDING, OWN, "n0")))
     await wait_until(lambda: len(fleet.loan_records()) > said)
-    assert (fleet.open_loan_record() is not None, fleet.is_virtual_node_open(), fleet.pool_pod_phases()) == (
+    assert (fleet.record_of_open_loan() is not None, fleet.is_virtual_node_open(), fleet.pool_pod_phases()) == (
         True,
         True,
         RUNS_TWICE,
@@ -342,7 +342,7 @@ async def test_a_taint_that_a_person_takes_off_ends_the_loan(fleet: LendingFleet
 async def give_up_pool(fleet: LendingFleet) -> None:
     """It answers nobody any more; the node comes back from it, and its own virtual node and pods stay there."""
     await lend_node_and_run_pods(fleet)
-    await wait_until(lambda: fleet.open_loan_record() is not None and len(fleet.open_loan_record().pods) == 2)
+    await wait_until(lambda: fleet.record_of_open_loan() is not None and len(fleet.record_of_open_loan().pods) == 2)
     fleet.clusters[POOL].set_faults(Faults(silent=True))
     await fleet.bus.publish(ClusterLeft(POOL))
     await wait_until(lambda: has_loan_ended(fleet))
@@ -415,12 +415,12 @@ async def test_a_pool_that_joins_again_while_its_node_is_lent_to_another_keeps_n
     await fleet.send_request("pool-2", "POST", "/api/v1/namespaces/default/pods", manifest)
     await wait_until(lambda: fleet.real_pod_phases() == [("n0", "Running")])
     running = pod_uids(fleet, OWN)
-    await wait_until(lambda: fleet.open_loan_record() is not None and fleet.open_loan_record().left_in == (POOL,))
+    await wait_until(lambda: fleet.record_of_open_loan() is not None and fleet.record_of_open_loan().left_in == (POOL,))
     await fleet.kill_instance()
     await fleet.start("b2")
     await rejoin_pool(fleet)
     await wait_until(lambda: fleet.virtual_node() is None)
-    await wait_until(lambda: fleet.open_loan_record() is not None and fleet.open_loan_record().left_in == ())
+    await wait_until(lambda: fleet.record_of_open_loan() is not None and fleet.record_of_open_loan().left_in == ())
     assert (fleet.register_state(), pod_uids(fleet, OWN)) == ("lent", running)
     assert fleet.clusters["pool-2"].get_object("nodes", VIRTUAL) is not None
 
@@ -488,10 +488,12 @@ async def test_a_virtual_node_that_was_just_made_goes_when_its_pool_joins_again(
             await fleet.start("b2")
         await fleet.declare_lending(pool="pool-2", cooldown_seconds=1)
         await wait_until(lambda: fleet.register_state() == "lent")
-        await wait_until(lambda: fleet.open_loan_record() is not None and fleet.open_loan_record().left_in == (POOL,))
+        await wait_until(
+            lambda: fleet.record_of_open_loan() is not None and fleet.record_of_open_loan().left_in == (POOL,)
+        )
         await rejoin_pool(fleet)
         await wait_until(lambda: fleet.virtual_node() is None)
-        await wait_until(lambda: fleet.open_loan_record() is not None and fleet.open_loan_record().left_in == ())
+        await wait_until(lambda: fleet.record_of_open_loan() is not None and fleet.record_of_open_loan().left_in == ())
         assert fleet.register_state() == "lent"
         assert fleet.clusters["pool-2"].get_object("nodes", VIRTUAL) is not None
 

@@ -553,7 +553,7 @@ async def test_the_log_tells_what_real_pods_hold_and_nothing_of_what_is_over(fle
     await create_pool_pod(fleet, "runs", cpu="2")
 
     def logged_requests_by_pod() -> dict[str, dict[str, int]]:
-        return {one.name: dict(one.requests) for one in fleet.open_loan_record().pods}
+        return {one.name: dict(one.requests) for one in fleet.record_of_open_loan().pods}
 
     def logged_cpu_and_places(name: str) -> tuple[int, int]:
         return logged_requests_by_pod()[name].get("cpu", 0), logged_requests_by_pod()[name].get("pods", 0)
@@ -594,7 +594,7 @@ async def test_what_a_daemon_takes_is_not_offered(fleet: LendingFleet) -> None:
         return str(found["status"]["allocatable"]["cpu"]) if found else ""
 
     await wait_until(lambda: offered_cpu_or_empty() == "5000m")
-    await wait_until(lambda: dict(fleet.open_loan_record().offered)["cpu"] == 5000)
+    await wait_until(lambda: dict(fleet.record_of_open_loan().offered)["cpu"] == 5000)
     assert fleet.register_state() == "lent"
 
 
@@ -823,5 +823,5 @@ async def test_a_budget_that_changes_is_told_though_its_pods_do_not(fleet: Lendi
 
 
 def logged_budgets(fleet: LendingFleet) -> list[Any]:
-    said = fleet.open_loan_record()
+    said = fleet.record_of_open_loan()
     return [one.budgets for one in said.pods] if said is not None else []

@@ -50,7 +50,7 @@ async def test_an_idle_node_is_lent_runs_a_pools_pods_and_comes_back_for_a_need(
     await fleet.run_deployment_in_pool(replicas=3, cpu="3")
     await wait_until(lambda: fleet.pool_pod_phases() == [("", "Pending"), (VIRTUAL, "Running"), (VIRTUAL, "Running")])
     assert fleet.real_pod_phases() == [("n0", "Running")] * 2
-    await wait_until(lambda: fleet.open_loan_record() is not None and len(fleet.open_loan_record().pods) == 2)
+    await wait_until(lambda: fleet.record_of_open_loan() is not None and len(fleet.record_of_open_loan().pods) == 2)
     await fleet.recall_node()
     await wait_until(lambda: fleet.register_state() == "")
     assert (fleet.virtual_node(), fleet.real_pod_phases()) == (None, [])
@@ -85,7 +85,7 @@ async def test_cores_recovered_now_and_over_time_and_what_their_return_cost(flee
     assert metric_value("cores_lent") == 0
     await fleet.start("b2")
     await wait_until(lambda: metric_value("cores_lent") == 8)
-    await wait_until(lambda: fleet.open_loan_record() is not None and len(fleet.open_loan_record().pods) == 2)
+    await wait_until(lambda: fleet.record_of_open_loan() is not None and len(fleet.record_of_open_loan().pods) == 2)
     await fleet.recall_node()
     await wait_until(lambda: metric_value("returns_total", cause=CAUSE_NEED) == returns + 1)
     assert metric_value("pods_evicted_total") - before["pods_evicted_total"] == 2
@@ -121,7 +121,7 @@ async def test_a_pods_grace_is_kept_and_one_that_ignores_it_is_forced(fleet: Len
     await wait_until(fleet.is_virtual_node_open)
     await fleet.run_deployment_in_pool(replicas=1)
     await wait_until(lambda: fleet.real_pod_phases() == [("n0", "Running")])
-    await wait_until(lambda: fleet.open_loan_record() is not None and len(fleet.open_loan_record().pods) == 1)
+    await wait_until(lambda: fleet.record_of_open_loan() is not None and len(fleet.record_of_open_loan().pods) == 1)
     name, namespace = next(
         (one["metadata"]["name"], one["metadata"]["namespace"]) for one in fleet.clusters[OWN].objects("pods")
     )
@@ -259,7 +259,7 @@ async def test_a_virtual_node_names_the_bridge_whose_turn_its_owner_is(fleet: Le
     await fleet.kill_instance("b1")
     await fleet.start("b2", kubelet_ports=(f"{POOL}=10251",), **files)
     await wait_until(lambda: fleet.kubelet_port() == 10251)
-    await wait_until(lambda: fleet.open_loan_record() is not None)
+    await wait_until(lambda: fleet.record_of_open_loan() is not None)
     place = next(one["metadata"] for one in fleet.clusters[OWN].objects("pods"))
     path = f"/api/v1/namespaces/{place['namespace']}/pods/{place['name']}"
     await fleet.send_request(OWN, "PATCH", path, {"metadata": {"finalizers": ["example.com/stays"]}})
@@ -314,7 +314,7 @@ async def test_a_bridge_that_dies_in_the_middle_is_followed_by_one_that_goes_on(
         if state == "lent":
             await fleet.run_deployment_in_pool()
             await wait_until(lambda: len(fleet.real_pod_phases()) == 2)
-            await wait_until(lambda: fleet.open_loan_record() is not None)
+            await wait_until(lambda: fleet.record_of_open_loan() is not None)
             await fleet.recall_node()
     await wait_until(lambda: isinstance(fleet.loan_records()[-1], NodeReturned))
     assert (fleet.real_pod_phases(), fleet.virtual_node(), fleet.register_state()) == ([], None, "")
@@ -406,7 +406,7 @@ async def test_while_the_pool_is_silent_pods_leave_and_the_node_comes_back_when_
     await fleet.recall_node()
     await wait_until(lambda: fleet.real_pod_phases() == [])
     await assert_holds_for(lambda: fleet.register_state() == "recalled", 60)
-    lent = fleet.open_loan_record()
+    lent = fleet.record_of_open_loan()
     assert lent is not None
     assert lent.waiting == f"the pool {POOL} cannot be read"
     fleet.clusters[POOL].set_faults(Faults())

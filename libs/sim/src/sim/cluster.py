@@ -82,7 +82,7 @@ class SimCluster:
         load_objects(self.control_plane, nodes, pods)
 
     def saved_state(self) -> dict[str, Any]:
-        """Returns all objects as JSON values, for `resume`."""
+        """Returns all objects as JSON values, for `resume_state`."""
         return saved_state(self.control_plane)
 
     def resume_state(self, content: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ UNPACKED_BYTES_MAX = 16 * 1024 * 1024
 
 
 class NotPacked(Exception):
-    """Raised for bytes that `pack` did not make. The text is the reason."""
+    """Raised for bytes that `pack_text` did not make. The text is the reason."""
 
 
 class _Tools(local):
@@ -32,7 +32,7 @@ def pack_text(text: bytes) -> bytes:
 
 
 def unpack_text(data: bytes) -> bytes:
-    """Returns the text that `pack` compressed. Raises NotPacked."""
+    """Returns the text that `pack_text` compressed. Raises NotPacked."""
     return decompress_bounded(data, UNPACKED_BYTES_MAX) if data else b""
 
 

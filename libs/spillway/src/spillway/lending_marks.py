@@ -79,7 +79,8 @@ def loan_state_from_taints(taints: Iterable[Taint]) -> int:
 
 
 def virtual_node_name(cluster: str, node: str) -> str:
-    """Returns a virtual node's name. It is unique: a cluster's name has no dot. At most a label's length."""
+    """Returns the name of a virtual node: the cluster, a dot, the node. It is unique, because a cluster's name has no
+    dot. It has at most the length of a label."""
     return name_within_label_length(f"{cluster}.{node}")
 
 

@@ -1,6 +1,7 @@
 """Traces across gRPC and Kafka in OpenTelemetry's conventions. Without an endpoint nothing is done at all.
 
-A trace begins where a caller asks, where a cluster is observed, and where time alone decides: `begin`, and `decision`
+A trace begins where a caller asks, where a cluster is observed, and where time alone decides:
+`begin_or_continue_trace`, and `record_decision`
 with no parent. Everywhere else `span` continues a trace, and does nothing without one, or with one that is not
 recorded. So a trace that is not sampled costs only its first span. Spans contain no text of an error, a manifest or an
 answer, because it may contain a secret.
@@ -101,7 +102,7 @@ def is_on() -> bool:
 
 
 def clock_ns() -> int:
-    """Returns the current time as `decision` takes it; 0 when tracing is off."""
+    """Returns the current time as `record_decision` takes it; 0 when tracing is off."""
     return 0 if _tracer is None else time.time_ns()
 
 

@@ -69,7 +69,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def encode_bounded_event(event: Event) -> bytes:
-    """Returns the bytes of an event. Raises TooManyEntries for more entries than `decode` accepts."""
+    """Returns the bytes of an event. Raises TooManyEntries for more entries than `decode_event` accepts."""
     message = _MESSAGE_BY_EVENT[type(event)]()
     fill_message(event, message)
     data = message.SerializeToString()

@@ -1,4 +1,4 @@
-"""The control plane as one state machine: every change is passed to the controllers, and `step` lets them act."""
+"""The control plane as one state machine: every change is passed to the controllers, and `run_step` lets them act."""
 
 from collections.abc import Callable
 

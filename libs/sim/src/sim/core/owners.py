@@ -14,7 +14,7 @@ from sim.core.world import World, controller_of
 
 
 class Owners:
-    """The objects of one kind and their pods. A controller derives from it and implements reconcile_one."""
+    """The objects of one kind and their pods. A controller derives from it and implements reconcile_owner."""
 
     plural = ""
 

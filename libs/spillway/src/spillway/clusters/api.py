@@ -154,7 +154,8 @@ class ClusterApi(Lists):
         return Reflector(self, kind, objects.selector_params(label_selector, field_selector)).changes()
 
     def follow_in_pages(self, kind: Kind, *, label_selector: str = "") -> AsyncIterator[tuple[Change, ...]]:
-        """Follows as `follow` does, but yields lists as ListedPage and PagesEnded: memory holds one page at a time."""
+        """Follows as `follow_objects` does, but yields lists as ListedPage and PagesEnded: memory holds one page at a
+        time."""
         return Reflector(self, kind, objects.selector_params(label_selector, ""), paged=True).changes()
 
     def follow_manifests(

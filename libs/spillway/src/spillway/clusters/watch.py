@@ -238,7 +238,7 @@ class Reflector:
             return metadata.get("uid", ""), metadata.get("namespace", ""), metadata.get("name", "")
         return found.metadata.uid, found.metadata.namespace, found.metadata.name
 
-    def _note_known_object(self, found: Any, text: msgspec.Raw, *, is_gone: bool) -> None:
+    def _update_known_objects(self, found: Any, text: msgspec.Raw, *, is_gone: bool) -> None:
         """Counts an object from a watch event, or its deletion. Raises TooMuch beyond a bound."""
         if is_gone:
             self._known.remove_object(self._place_of_object(found))
@@ -262,7 +262,7 @@ class Reflector:
                 raise ClusterUnreachable(self._api.name, "garbage", f"a version of {len(version)} characters")
             self._version = version
             is_gone = event.type == "DELETED"
-            self._note_known_object(found, event.object, is_gone=is_gone)
+            self._update_known_objects(found, event.object, is_gone=is_gone)
             return ObjectRemoved(found) if is_gone else ObjectUpserted(found)
         if event.type == "BOOKMARK":
             self._version = self._api.decode_json(answers.BOOKMARK, event.object).metadata.resource_version

@@ -143,7 +143,7 @@ def expanded_text_bytes(value: object) -> int:
 
 
 def _check_extent(parsed: object, size: int, budget: ValueBudget | None) -> int:
-    """Returns said_bytes of the value.
+    """Returns expanded_text_bytes of the value.
 
     Refuses a value that is nested too deep, and YAML that becomes far larger when its aliases are followed.
 

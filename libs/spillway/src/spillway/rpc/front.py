@@ -60,7 +60,8 @@ class Front:
         self._server = ""
 
     def open(self) -> None:
-        """Opens the port. Raises OperatorError when it cannot listen. Nothing is accepted before `accept`."""
+        """Opens the port. Raises OperatorError when it cannot listen. Nothing is accepted before
+        `accept_connections`."""
         settings = self._settings
         most = connection_limit(settings.connections_max, DESCRIPTORS_EACH, part=PART)
         # With too few file descriptors an address and a caller have the same part of all connections as with enough.
@@ -101,7 +102,7 @@ class Front:
         finally:
             self._accepting.end_call(number)
 
-    def note_unauthenticated(self, peer: str) -> None:
+    def count_unauthenticated_call(self, peer: str) -> None:
         """Counts a call without a known caller. Closes the connection of a stranger with too many of them."""
         outside = self._outside.get(_connection_number(peer))
         if outside is not None and self._accepting.connections.is_stranger(outside.number):

@@ -130,7 +130,7 @@ class Listener:
         try:
             return self._gate.identify_caller(authorization, _certificate_names(context))
         except RequestError:
-            self._front.note_unauthenticated(context.peer())
+            self._front.count_unauthenticated_call(context.peer())
             raise
 
     def counted_on_connection(self, caller: Caller, context: Any) -> AbstractContextManager[None]:

@@ -223,7 +223,7 @@ class ClusterTurns(Generic[W]):
                 self._end_turn(turn)
 
     def call_all_workers(self, word: Callable[[W], object]) -> None:
-        """Calls the function `word` with each worker, as `tell` does."""
+        """Calls the function `word` with each worker, as `call_worker` does."""
         for cluster in tuple(self.workers):
             self.call_worker(cluster, word)
 

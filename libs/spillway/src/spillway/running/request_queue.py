@@ -33,7 +33,7 @@ log = structlog.get_logger()
 
 
 class NotYet(Exception):
-    """Raised if a request cannot be decided now. It waits for the next ask_again().
+    """Raised if a request cannot be decided now. It waits for the next requeue_due_requests().
 
     due: returns whether it must be decided now. None: always, and until then it holds up other requests.
     """

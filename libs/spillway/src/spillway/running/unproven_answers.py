@@ -42,7 +42,8 @@ class UnprovenAnswers:
         self._kept = Decisions()
 
     def send_proven_answers(self) -> None:
-        """Sends the answers that were kept before the last `ask`, because the turn still held at that time."""
+        """Sends the answers that were kept before the last `note_proof_asked`, because the turn still held at that
+        time."""
         asked_for, self._asked_for = self._asked_for, Decisions()
         asked_for.send_answers()
 

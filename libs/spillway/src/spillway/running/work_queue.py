@@ -49,7 +49,7 @@ class WorkQueue(Generic[T]):
         self._woken.set()
 
     async def take_target(self) -> T:
-        """Returns the target of the highest rank that waits longest. No other caller gets it until `done`."""
+        """Returns the target of the highest rank that waits longest. No other caller gets it until `finish_target`."""
         while not self._rank:
             self._woken.clear()
             await self._woken.wait()

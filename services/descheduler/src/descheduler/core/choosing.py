@@ -334,7 +334,7 @@ def _leave_out_spare_nodes(ground: _Field, taken: list[RecallChoice], losses: Ma
     )
     for taking in looks[:SPARED_LOOKS_MAX]:
         ground.lift_replicas(taking.row, taking.replicas)
-        moved = _move_to_others(ground, taking, [other for other in taken if other is not taking])
+        moved = _place_pods_on_other_nodes(ground, taking, [other for other in taken if other is not taking])
         if moved is None:
             ground.place_replicas(taking.row, taking.replicas)
             continue
@@ -344,7 +344,7 @@ def _leave_out_spare_nodes(ground: _Field, taken: list[RecallChoice], losses: Ma
         taken.remove(taking)
 
 
-def _move_to_others(
+def _place_pods_on_other_nodes(
     ground: _Field, taking: RecallChoice, others: Sequence[RecallChoice]
 ) -> list[tuple[RecallChoice, dict[int, int]]] | None:
     """Places all pods of a node on the others. If not all fit, nothing is changed and None is returned."""

@@ -52,7 +52,8 @@ class Positions:
     def mark_undecided_records(self, unseen: Iterable[HeardRecord]) -> None:
         """Marks records that were read but are not decided on yet.
 
-        Until all_seen(), the stored offset of their topic stays before them. So a restart reads them again.
+        Until clear_undecided_marks(), the stored offset of their topic stays before them. So a restart reads them
+        again.
         """
         for heard in unseen:
             if heard.topic in FORGETTING:

@@ -109,7 +109,7 @@ class Slots:
     def start_next_question(self) -> SlotQuestion | None:
         """Gives a slot to the next question and returns it.
 
-        Returns None if no question may start now. Call it again after `wait` or `leave`.
+        Returns None if no question may start now. Call it again after `enqueue_question` or `release_question`.
         """
         lane = self._next_lane() if len(self._asked) < self._most else None
         if lane is None:

@@ -207,7 +207,7 @@ class HpaState:
     def take_turn(self, next_generation: Callable[[], Generation], now_ms: int, most: int = ALL) -> list[Event]:
         """Begins a turn: decides on the records that the former turn left undecided, in the order of their times.
 
-        It makes `most` decisions at most. Calls of fire make the others.
+        It makes `most` decisions at most. Calls of make_due_decisions make the others.
         """
         self._next, self._turn_ms = next_generation, now_ms
         for scaled in self.scaled.values():
@@ -228,7 +228,8 @@ class HpaState:
         return self.decide_on_record_in_time(heard, now_ms, is_never_over)[0]
 
     def decide_on_record_in_time(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """Decides as `hear` does. Returns (events, False) if the time ended before the record: then pass it again."""
+        """Decides as `decide_on_record` does. Returns (events, False) if the time ended before the record: then pass
+        it again."""
         scaled, events = self.scaled.get(heard.workload), list[Event]()
         if scaled is not None and scaled.unseen:
             events, _ = self._decide_unseen_records(scaled, ALL, is_over)
@@ -243,7 +244,7 @@ class HpaState:
         return events + more, is_heard
 
     def is_fully_decided(self, key: WorkloadKey) -> bool:
-        """Returns whether take_turn and fire have left nothing to decide for a workload."""
+        """Returns whether take_turn and make_due_decisions have left nothing to decide for a workload."""
         scaled = self.scaled.get(key)
         return scaled is None or not (scaled.unseen or scaled.is_due_by(self._told_ms))
 
@@ -262,7 +263,7 @@ class HpaState:
 
     @property
     def is_behind(self) -> bool:
-        """Returns whether take_turn and fire have left something to decide."""
+        """Returns whether take_turn and make_due_decisions have left something to decide."""
         return bool(self._returned) or self._next_due_workload() is not None
 
     def _decide_left_records(self, most: int, is_over: IsOver) -> tuple[list[Event], int]:
@@ -296,7 +297,8 @@ class HpaState:
         return events, most
 
     def _next_due_workload(self) -> ScaledWorkload | None:
-        """Returns the workload with the earliest decision due by the now_ms of the last fire; None: nothing is due."""
+        """Returns the workload with the earliest decision due by the now_ms of the last make_due_decisions; None:
+        nothing is due."""
         while self.dues and self.dues[0][0] <= self._told_ms:
             at_ms, key = self.dues[0]
             scaled = self.scaled.get(key)
@@ -313,7 +315,8 @@ class HpaState:
         )
 
     def _make_left_decisions(self, scaled: ScaledWorkload, is_over: IsOver) -> list[Event]:
-        """Makes the decisions that take_turn and fire left undone for one workload, as far as there is time."""
+        """Makes the decisions that take_turn and make_due_decisions left undone for one workload, as far as there is
+        time."""
         events = self._decide_unseen_records(scaled, ALL, is_over)[0] if scaled.unseen else []
         while not scaled.unseen and scaled.is_due_by(self._told_ms):
             events += self._evaluate_due(scaled)

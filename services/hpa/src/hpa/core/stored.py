@@ -19,7 +19,7 @@ STATE_TOO_LARGE: Final = "StateTooLarge"
 
 
 class UnreadableState(ValueError):
-    """Raised for bytes that stored_bytes did not write. The text is the reason."""
+    """Raised for bytes that stored_state_bytes did not write. The text is the reason."""
 
 
 class StoredState(Struct, frozen=True):

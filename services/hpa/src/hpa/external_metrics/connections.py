@@ -105,7 +105,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class NamedConnections:
-    """The operator's connections by name."""
+    """The Kafka and Prometheus connections that the operator configured, by name."""
 
     kafka: Mapping[str, KafkaConnection] = field(default_factory=dict)
     prometheus: Mapping[str, PrometheusConnection] = field(default_factory=dict)

@@ -87,7 +87,7 @@ class Finder:
         target = PartTarget(self._cluster, asked.namespace, asked.name)
         try:
             if asked.fleet_before:
-                return await self._find_fleet_workloads(asked)
+                return await self._find_workloads_of_former_fleet(asked)
             return [await self._find_named_workload(asked, target)]
         except ClusterUnreachable as error:
             log.warning(
@@ -109,7 +109,7 @@ class Finder:
         placed = self._desired.is_target_listed(target)
         return adoption_answer_for_object(asked, target, self._fleet, found, dependencies, scalers, placed)
 
-    async def _find_fleet_workloads(self, asked: AdoptionAsked) -> list[WorkloadFound]:
+    async def _find_workloads_of_former_fleet(self, asked: AdoptionAsked) -> list[WorkloadFound]:
         selector = f"{LABEL_FLEET}={asked.fleet_before}"
         by_name: dict[tuple[str, str], list[Manifest]] = {}
         for name, of in KINDS.items():

@@ -73,7 +73,7 @@ class ClusterState:
 
     @property
     def has_changes(self) -> bool:
-        """Returns whether take_changes or take_groups may have something new."""
+        """Returns whether take_changes or take_waiting_groups may have something new."""
         nodes, pods = self.nodes.dirty, self.pods
         return bool(
             nodes

@@ -44,7 +44,8 @@ class UnwrittenRecord(NamedTuple):
 class Collection:
     """One cluster's core. The caller passes events with their time on one monotonic clock, then asks for records.
 
-    The caller writes what records() returned, then calls acknowledged() or unacknowledged() before it asks again.
+    The caller writes what records() returned, then calls acknowledged() or note_unconfirmed_records() before it asks
+    again.
     """
 
     def __init__(self, cluster: str, fleet: str, settings: SnapshotSettings, pack: Pack) -> None:
@@ -287,7 +288,7 @@ class Collection:
 
         In place of a change, the whole block is written. If fewer nodes would fit, more blocks are made, as long as the
         cluster may have more. Otherwise no newer capacity is written for a while, because half a cluster would look
-        like the whole. Call it after `unacknowledged`.
+        like the whole. Call it after `note_unconfirmed_records`.
         """
         assert self.stream is not None
         may_split = self.stream.may_split

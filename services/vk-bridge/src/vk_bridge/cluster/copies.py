@@ -69,7 +69,7 @@ class CopiesState(Enum):
 
 
 class Copies:
-    """Tends the copies in one owner. `ensure` raises Conflict, Refused and ClusterUnreachable.
+    """Tends the copies in one owner. `ensure_namespace_and_copies` raises Conflict, Refused and ClusterUnreachable.
 
     lends_nothing: returns whether no node is lent there and none will be, so that unused copies stay unused.
     """
@@ -137,7 +137,8 @@ class Copies:
         self._referred.pop(node, None)
 
     def note_namespace_missing(self, namespace: str) -> None:
-        """Makes the next `ensure` check this namespace again, because it was missing a moment ago."""
+        """Makes the next `ensure_namespace_and_copies` check this namespace again, because it was missing a moment
+        ago."""
         self._namespaces.note_namespace_missing(namespace)
 
     async def _ensure_copy(self, pool: Pool, side: PoolSide, reference: ConfigReference) -> MissingObject | None:

@@ -58,7 +58,7 @@ class OwnerNamespaces:
         return ""
 
     def note_namespace_missing(self, name: str) -> None:
-        """Makes the next `ensure` check this namespace again, because it was missing a moment ago."""
+        """Makes the next `ensure_namespace` check this namespace again, because it was missing a moment ago."""
         self._ready.discard(name)
 
     async def list_our_namespaces(self) -> dict[str, Manifest]:

@@ -12,7 +12,7 @@ TEXT_CHARACTERS_MAX = 500
 def try_convert_pod(
     pod: Manifest, node: str, side: PoolSide, *, traced: bool = True
 ) -> ConvertedPod | ConversionRefused:
-    """Converts as `convert` does. traced: whether an unexpected error is logged with its trace."""
+    """Converts as `convert_pod` does. traced: whether an unexpected error is logged with its trace."""
     try:
         return convert_pod(pod, node, side)
     except Exception as error:

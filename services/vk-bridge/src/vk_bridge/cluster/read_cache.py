@@ -30,7 +30,8 @@ class RestingNode:
 
 
 class ReadCache:
-    """The readings of one cluster's lent nodes. Work on a node goes from `begin` through `note` to `end`.
+    """The readings of one cluster's lent nodes. Work on a node goes from `begin_work` through `note_reading` to
+    `end_work`.
 
     Changes that come in between are judged at the end. Versions are only compared for equality: an equal version is not
     news. A deleted object that was not in the last reading was gone by then, or the watch delivers its creation first.
@@ -57,7 +58,7 @@ class ReadCache:
         self._seen[node].update(versions)
 
     def end_work(self, node: str, rested: NodeReading | None) -> list[Change]:
-        """Ends work on a node. Returns the changes since `begin` that are news.
+        """Ends work on a node. Returns the changes since `begin_work` that are news.
 
         rested: the reading, if nothing is left to do.
         """
@@ -75,7 +76,7 @@ class ReadCache:
     def is_news_in_list(self, node: str, part: Part, listed: Mapping[str, str], change: Change) -> bool:
         """Returns whether the list of a restarted watch differs from the last reading of the node.
 
-        listed: versions by uid. While work on the node is under way, the change is kept for `end`.
+        listed: versions by uid. While work on the node is under way, the change is kept for `end_work`.
         """
         known = self._rested.get(node)
         if known is None:
@@ -85,7 +86,7 @@ class ReadCache:
     def is_news(self, node: str, change: Change) -> bool:
         """Returns whether a change requires a new reading of the node.
 
-        While work on the node is under way, it returns False and keeps the change for `end`.
+        While work on the node is under way, it returns False and keeps the change for `end_work`.
         """
         if node in self._told:
             self._told[node].append(change)

@@ -58,7 +58,8 @@ class LendingLogState:
         self._stale_last: dict[str, set[str]] = {}
         """By cluster: the nodes whose last loan record in the log has an older epoch than the valid record."""
         self._swept: dict[str, int] = {}
-        """By cluster: the value of lending_changes when a sweep found no copies and namespaces of pool pods there."""
+        """By cluster: the value of lending_change_count when a sweep found no copies and namespaces of pool pods
+        there."""
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 
@@ -101,7 +102,7 @@ class LendingLogState:
     def note_swept(self, cluster: str, changes: int) -> None:
         """Records that a sweep found no copy of ours, so that none is made before the cluster's lending changes.
 
-        changes: the value of lending_changes before the sweep.
+        changes: the value of lending_change_count before the sweep.
         """
         self._swept[cluster] = changes
 

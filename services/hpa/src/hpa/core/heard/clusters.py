@@ -110,7 +110,7 @@ class WorkloadClusters:
     standing: pods that have not ended and are not being deleted.
     sampled_ms: the time of the last record, for clusters with samples.
     first_ms: the earliest time in sampled_ms; NEVER if it is empty.
-    left_out: the cluster names used for pods that did not fit into a record (left_out_of).
+    left_out: the cluster names used for pods that did not fit into a record (left_out_cluster_name).
     kept: the running totals, by the fields of a metric that decide how a pod counts.
     """
 

@@ -135,7 +135,7 @@ class WorkloadInputs:
 
     @property
     def texts_bytes(self) -> int:
-        """Returns the bytes of the texts of all series, as a running sum of texts_size."""
+        """Returns the bytes of the texts of all series, as a running sum of texts_bytes_of_loads."""
         if self._summed is not self.loads or not self.loads:
             self._summed, self._texts_bytes = self.loads, texts_bytes_of_loads(self.loads.items())
         return self._texts_bytes
@@ -154,7 +154,7 @@ class WorkloadInputs:
         )
 
     def apply_record(self, heard: HeardRecord, rules: HpaRules, polling_ms: int, ahead_ms: int | None) -> bool:
-        """Applies any input record. polling_ms: as for take_load; ahead_ms: as for take_pods."""
+        """Applies any input record. polling_ms: as for apply_load; ahead_ms: as for apply_pods."""
         event = heard.event
         self.applied[f"{heard.topic}/{heard.partition}"] = heard.offset
         if isinstance(event, PodsObserved):
@@ -240,7 +240,7 @@ class WorkloadInputs:
         return _store_report(self.loads, key, known, replace(new, offset=offset))
 
     def apply_backlog(self, event: BacklogObserved, offset: int, rules: HpaRules, polling_ms: int = 0) -> bool:
-        """Applies a report of a backlog. polling_ms: as for take_load."""
+        """Applies a report of a backlog. polling_ms: as for apply_load."""
         key = (event.group, event.topic)
         known = self.backlogs.get(key, Backlog())
         if event.at_ms < self.backlogs_from_ms.get(key, 0):

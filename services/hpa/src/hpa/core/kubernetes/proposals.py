@@ -59,7 +59,8 @@ class UnavailableMetric(Struct, frozen=True, gc=False):
 
 
 class TotalsReading(Struct, frozen=True, gc=False):
-    """A metric's sums over all pods, counted by rule_of(metric). due_ms: when the next pod's initialization ends."""
+    """A metric's sums over all pods, counted by metric_rule_of(metric). due_ms: when the next pod's initialization
+    ends."""
 
     counted: PodTotals
     due_ms: int | None = None

@@ -14,7 +14,8 @@ class SteadyRoom:
         self._levels: list[tuple[int, float]] = []
 
     def note_room(self, room: int, now: float) -> None:
-        """Records the present room for `held`: a smaller room ends the time of the larger ones. now: steady seconds."""
+        """Records the present room for `lasting_room`: a smaller room ends the time of the larger ones. now: steady
+        seconds."""
         since = now
         while self._levels and self._levels[-1][0] >= room:
             since = self._levels.pop()[1]

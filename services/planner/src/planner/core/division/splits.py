@@ -120,7 +120,7 @@ class Claims(Protocol):
     """The order in which the clusters of a tier get replicas, one by one.
 
     claim: a cluster's claim to its next replica when it holds so many. The smallest is served first, ties by name.
-    held_at: how many replicas a cluster holds once every claim below a level is served. It grows with the level.
+    held_at_level: how many replicas a cluster holds once every claim below a level is served. It grows with the level.
     """
 
     def claim_to_next_replica(self, cluster: str, held: int) -> int | Fraction: ...

@@ -34,7 +34,7 @@ class DivisionEntry(NamedTuple):
 
 
 def cluster_input_of(entry: DivisionEntry) -> ClusterInput:
-    """Returns the entry as records and answers have it."""
+    """Returns the entry as a ClusterInput, which decision records and gRPC answers contain."""
     cluster, tier, certain, possible, reserved, before, after, limited_by, age_ms = entry
     return ClusterInput(cluster, tier, certain, possible, reserved, before, after, limit_text(limited_by), age_ms)
 
@@ -159,7 +159,8 @@ def missing_objects_text(what: str, clusters: Sequence[str]) -> str:
 
 
 def missing_object_waits(counts: Mapping[str, int]) -> list[tuple[int, str]]:
-    """Returns (replicas, text) for each missing object that replicas wait for. counts: by the texts of missing_in."""
+    """Returns (replicas, text) for each missing object that replicas wait for. counts: by the texts of
+    missing_objects_text."""
     named, more, rest = _first_entries(counts)
     return [
         *((count, what) for what, count in named),

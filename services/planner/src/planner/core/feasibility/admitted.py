@@ -248,7 +248,8 @@ def template_planning_notes(shapes: AdmittedShapes, digest: str, clusters: Itera
 def unmodelled_and_notes(
     shapes: AdmittedShapes, shape: Shape, clusters: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the names of what the planner does not compute of a shape here, and the texts of planned_without."""
+    """Returns the names of what the planner does not compute of a shape here, and the texts of
+    template_planning_notes."""
     said = [shapes.find_record(shape.template, cluster) for cluster in clusters]
     admitted = bool(said) and all(one is not None and one.state == SHAPE_ADMITTED for one in said)
     unmodelled = shape.unmodelled if admitted else unmodelled_with_overhead(shape.unmodelled, shape)

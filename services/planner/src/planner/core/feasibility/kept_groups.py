@@ -11,7 +11,7 @@ from spillway.model import NodeGroup
 class KeptGroups:
     """The node groups of one cluster. The numbers by shape are in the FitTable.
 
-    remaining: (node group, number of its existing nodes), as of the last call of `follow`.
+    remaining: (node group, number of its existing nodes), as of the last call of `follow_cluster`.
     """
 
     def __init__(self, shapes: KeptShapes, table: FitTable, slot: int) -> None:

@@ -195,7 +195,7 @@ class KeptRooms:
     def rooms_of_fleet(self, views: Mapping[str, ClusterView], number: int, seen: int | None) -> FleetRooms:
         """Returns the rooms of all clusters. seen: as in ClusterReservations.rooms.
 
-        They are wrong in the clusters of not_plain(); the caller must replace those.
+        They are wrong in the clusters of clusters_without_arrays(); the caller must replace those.
         """
         if seen is None or seen != self._seen_number:
             self._refresh_clusters(views)

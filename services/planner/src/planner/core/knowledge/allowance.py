@@ -26,7 +26,8 @@ CAUSE_WAITING: Final = "Waiting"
 
 
 class Allowance(Protocol):
-    """Answers how many replicas may move now. It is called often, so it must be cheap. Only `spend` uses the budget."""
+    """Answers how many replicas may move now. It is called often, so it must be cheap. Only `spend_budget` uses the
+    budget."""
 
     @property
     def allowance_revision(self) -> int:

@@ -197,9 +197,10 @@ class Brakes:
     def allow_replicas(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         """Returns how many of `replicas` of a workload may move away from a cluster in this step.
 
-        Returns 0 for a cause that needs confirmation and was not in step()'s `wanted`: nobody knows how many replicas
-        it would move in total. The caller also asks frozen() about the target cluster. The budget is shared by all
-        clusters that one workload moves away from. Another workload may ask once this one has called spend().
+        Returns 0 for a cause that needs confirmation and was not in update_confirmations()'s `wanted`: nobody knows
+        how many replicas
+        it would move in total. The caller also asks is_frozen() about the target cluster. The budget is shared by all
+        clusters that one workload moves away from. Another workload may ask once this one has called spend_budget().
         """
         if self._widest_brake_scope(cluster, key) or not self._is_confirmed(cause, cluster):
             return 0
@@ -218,7 +219,7 @@ class Brakes:
         return allowed
 
     def spend_budget(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
-        """Takes replicas that move away from this cluster from the budget. allow() must have allowed them."""
+        """Takes replicas that move away from this cluster from the budget. allow_replicas() must have allowed them."""
         self.moved[cause] += replicas
         if cause in CAUSES_IN_BUDGET:
             self._budget.left -= replicas
@@ -281,7 +282,7 @@ class Brakes:
 
     @property
     def replicas_over_budget(self) -> int:
-        """Returns how many replicas allow() was asked for in the last step and refused for want of budget."""
+        """Returns how many replicas allow_replicas() was asked for in the last step and refused for want of budget."""
         return sum(self._over_budget.values())
 
     def replicas_moved_last_minute(self, now: float) -> int:

@@ -64,12 +64,12 @@ def orphan_command_texts(state: ClosingState, key: WorkloadKey, kind: str, place
     for one, clusters in sorted(by_kind.items()):
         text = f"{', '.join(clusters[:CLUSTERS_NAMED_MAX])}: {ORPHAN_THERE}: `{delete_command(key, one)}` there ends it"
         if one == kind == DEPLOYMENT:
-            text += f"; {keep_commands(key, clusters, placed)} it as it runs"
+            text += f"; {text_of_commands_to_keep(key, clusters, placed)} it as it runs"
         texts.append(text)
     return tuple(texts)
 
 
-def keep_commands(key: WorkloadKey, clusters: Collection[str], placed: Collection[str]) -> str:
+def text_of_commands_to_keep(key: WorkloadKey, clusters: Collection[str], placed: Collection[str]) -> str:
     """Returns the commands that take over a Deployment that runs in these clusters, as a clause without its object."""
     namespace, name = key
     every = sorted({*clusters, *placed})

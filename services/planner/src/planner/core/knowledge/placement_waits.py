@@ -48,7 +48,7 @@ def encode_waits(room: Sequence[PlacementWait], held: str, rollout: RolloutWait)
 
 
 def recorded_waits(placement: PlacementDecided | None) -> PlacementWaits:
-    """Returns the codes of what a placement waits for. Records of older versions have no digest (digest_of)."""
+    """Returns the codes of what a placement waits for. Records of older versions have no digest (waits_digest)."""
     if placement is None:
         return NO_WAITS
     return placement.waits or _read_older_waits(placement.waiting_for)

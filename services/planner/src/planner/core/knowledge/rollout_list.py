@@ -37,7 +37,8 @@ class RolloutList:
         self._keys_by_cluster: dict[str, dict[WorkloadKey, None]] = {}
         self._due: dict[WorkloadKey, None] = {}
         self._under_way: dict[WorkloadKey, tuple[RolloutProgress, float, bool]] = {}
-        """For workloads that wait for an earlier change: (its progress, since when, whether retry_standing saw it)."""
+        """For workloads that wait for an earlier change: (its progress, since when, whether retry_standing_still saw
+        it)."""
 
     def __iter__(self) -> Iterator[WorkloadKey]:
         return iter(self._waits_on)
@@ -74,7 +75,8 @@ class RolloutList:
             self._due.update(self._keys_by_cluster.get(cluster, ()))
 
     def note_progress(self, key: WorkloadKey, figures: RolloutProgress | None, now: float) -> None:
-        """Stores the progress of the earlier change that the workload waits for, so that `stands` can time it.
+        """Stores the progress of the earlier change that the workload waits for, so that `is_standing_still` can time
+        it.
 
         figures: also of a change whose end it no longer waits for because it stood still; None: there is no change.
         """

@@ -92,13 +92,14 @@ class WaitingList:
     def note_vain_wait(self, cluster: str, loans: Loans, until: float) -> None:
         """Records that a workload waited for nodes that this cluster has lent, and none of its loans changed.
 
-        Its bridge or the descheduler may be away. So `answers` returns False, and no workload waits for these nodes,
-        until one of the loans changes or the time `until` comes. loans: the cluster's loans now.
+        Its bridge or the descheduler may be away. So `may_wait_for_lent_nodes` returns False. No workload waits for
+        these nodes, until one of the loans changes or the time `until` comes. loans: the cluster's loans now.
         """
         self._unanswered[cluster] = loans, until
 
     def may_wait_for_lent_nodes(self, cluster: str, loans: Loans, now: float) -> bool:
-        """Returns whether a wait for the cluster's lent nodes can succeed: not after a wait in vain (see in_vain)."""
+        """Returns whether a wait for the cluster's lent nodes can succeed: not after a wait in vain (see
+        note_vain_wait)."""
         loans_then, until = self._unanswered.get(cluster, (None, now))
         if now < until and loans == loans_then:
             return False

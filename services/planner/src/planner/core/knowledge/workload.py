@@ -77,7 +77,7 @@ class Workload:
 
     @property
     def unmodelled_names(self) -> tuple[str, ...]:
-        """Returns names, for users, of things that a replica asks for and the planner does not compute."""
+        """Returns the names of what a replica asks for and the planner does not compute. They are shown to users."""
         return unmodelled_with_overhead(self.template.unmodelled, self.replica_shape)
 
     def template_of(self, part: Part) -> RolloutTemplate:

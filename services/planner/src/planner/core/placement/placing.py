@@ -121,7 +121,7 @@ def place_workload(
 def place_and_roll(
     state: PlannerState, subject: PlacementSubject, moment: Moment, cause: str, *, settled: bool = False
 ) -> PlacementResult:
-    """Places a workload like `place`, and gives the newest template to the next cluster of the rollout.
+    """Places a workload like `place_workload`, and gives the newest template to the next cluster of the rollout.
 
     With `rollout: all`, all clusters that are not frozen get it. A cluster that has this template under an earlier
     number gets the new number once no other cluster is left. Replicas that no longer fit there go elsewhere or wait.

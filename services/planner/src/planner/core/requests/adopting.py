@@ -10,7 +10,7 @@ from planner.core.division.words import DivisionEntry
 from planner.core.feasibility.admitted import unmodelled_with_overhead
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.ages import age_ms
-from planner.core.knowledge.closing import DEPLOYMENT, keep_commands
+from planner.core.knowledge.closing import DEPLOYMENT, text_of_commands_to_keep
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.transfer import refuse_in_transfer
@@ -339,7 +339,7 @@ def _refuse_known_workload(known: Workload | None, clusters: Collection[str]) ->
     if not known.parts:
         return
     if known.declared.kind == DEPLOYMENT:
-        text = f"{keep_commands(known.workload_key, clusters, known.parts)} the replicas in all clusters"
+        text = f"{text_of_commands_to_keep(known.workload_key, clusters, known.parts)} the replicas in all clusters"
     else:
         text = f"it is a {known.declared.kind}: choose another name"
     raise RequestError("ALREADY_EXISTS", f"workload {name}: it is declared already, and placed: {text}")

@@ -21,7 +21,8 @@ from spillway.model import Part
 
 
 def decide_disown(state: PlannerState, request: DisownRequest, moment: Moment) -> DecidedRequest:
-    """Marks a workload as disowning: every part is listed until its cluster reports that the marks are gone."""
+    """Decides that Spillway gives the workload back. Every part is listed until its cluster reports that the object
+    has no annotations of ours any more."""
     known = find_workload(state, request.namespace, request.name)
     digest = request_digest("disown")
     remembered = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)

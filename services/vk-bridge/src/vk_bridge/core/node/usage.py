@@ -51,7 +51,8 @@ class _Hour:
 class ClusterUsage:
     """The use of one cluster's nodes, in hours of Unix time. Times that this instance did not observe are left out.
 
-    quiet_ms_max: the longest time between two calls of `see` for a node that still counts as observed, in milliseconds.
+    quiet_ms_max: the longest time between two calls of `note_use` for a node that still counts as observed, in
+    milliseconds.
     """
 
     def __init__(self, quiet_ms_max: int) -> None:

@@ -95,7 +95,7 @@ def offered_amounts(node: Manifest, taken: Mapping[str, int] | None) -> dict[str
 def make_virtual_node(
     node: Manifest, amounts: Mapping[str, int], virtual_spec: VirtualNodeSpec, *, is_open: bool
 ) -> dict[str, Any]:
-    """Returns the virtual node of this real node. amounts: the result of `offered`.
+    """Returns the virtual node of this real node. amounts: the result of `offered_amounts`.
 
     A closed virtual node shows 0 of each resource, so that it takes no pod.
     """
@@ -249,5 +249,5 @@ def _parse_amount(name: str, quantity: str) -> int | str:
 
 
 def quantity_text(name: str, amount: int) -> str:
-    """Returns an amount of `offered` as Kubernetes writes it."""
+    """Returns an amount of `offered_amounts` as Kubernetes writes it."""
     return f"{amount}m" if name == "cpu" and amount else str(amount)

@@ -85,7 +85,7 @@ def decide_verdicts_in_slices(
     slice_nodes: int,
     found: dict[str, NodeVerdict],
 ) -> Iterator[None]:
-    """Does the same as `verdicts`, into `found`, which is complete at the end.
+    """Does the same as `verdict_by_node`, into `found`, which is complete at the end.
 
     It yields after every slice_nodes nodes, so that other work of the process can go on.
     """
