@@ -185,7 +185,7 @@ class Reflector:
             async with aclosing(self._api.each_page(self._kind, self._params, whole=self._whole)) as pages:
                 async for found, version in pages:
                     if not version:
-                        why = f"a list of {self._kind.plural} without a version"
+                        why = f"a list of {self._kind.plural} has no resourceVersion"
                         raise ClusterUnreachable(self._api.name, "garbage", why)
                     places.update(map(self._place_of_object, found))
                     if self._paged:

@@ -205,6 +205,7 @@ class Pods:
             self.dirty_waiting.add(pod.owner)
 
     def _count_on_node(self, pod: PodFacts, sign: int) -> None:
+        """Adds a pod to the sums of its node, or removes it. sign: 1 adds, -1 removes."""
         load = self.loads.get(pod.node)
         if load is None:
             load = self.loads[pod.node] = NodeLoad()
@@ -217,6 +218,8 @@ class Pods:
             _add_to_count(load.ports, port, sign)
         _add_to_count(load.tables, pod.table, sign)
         self.repelling.count_pod(pod.node, pod.table, sign)
+        # The terms of a table count once, however many pods have it: with the first pod that comes, and until the last
+        # one goes.
         if pod.table.apart and load.tables.get(pod.table, 0) == (1 if sign > 0 else 0):
             load.terms += sign * sum(map(weight_of_term, pod.table.apart))
         if pod.table in load.tables:

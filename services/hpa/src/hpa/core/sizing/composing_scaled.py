@@ -140,6 +140,7 @@ def _executor_input(case: SizingCase, before: SizingState, polls: Polls, scaled:
 
 
 def _poll_triggers(case: SizingCase, scaled: ScaledObject) -> Polls:
+    """Reads all triggers and all other metrics of a ScaledObject, as one poll of KEDA does."""
     reads = [read_trigger(named, case.inputs, case.moment) for named in scaled.triggers]
     answers = [_trigger_answer(case, scaled, index, read) for index, read in enumerate(reads)]
     failed = any(read.failing_ms for read in reads)
@@ -152,6 +153,7 @@ def _poll_triggers(case: SizingCase, scaled: ScaledObject) -> Polls:
         composed = _composite_reading(scaled, scaled.composed, reads, answers, case)
         active, external = composed.active, [composed]
         if not failed and isinstance(composed.reading, UnavailableMetric):
+            # The formula itself failed. No trigger has a failure to report, so no fallback rule may apply.
             failed, seen = True, False
     others = [metric for metric in scaled.autoscaler.metrics if metric.source != EXTERNAL]
     found = {metric.name: read for metric, read in zip(_external_metrics(scaled), external, strict=True)}
@@ -194,6 +196,10 @@ def _composite_reading(
     answers: list[TriggerMetric],
     case: SizingCase,
 ) -> MetricReading:
+    """Returns the one value that the formula makes of all triggers.
+
+    A fallback value takes its place. It has no value if a trigger has none, or if the formula fails.
+    """
     instead = next((one.values_milli for one in answers if one.active and one.of_composite), None)
     oldest = min((read.oldest_ms for read in reads), default=0)
     failing = min((read.failing_ms for read in reads if read.failing_ms), default=0)
@@ -307,6 +313,7 @@ def _autoscaler_with_pauses(case: SizingCase, scaled: ScaledObject) -> Autoscale
 def _complete_result(
     case: SizingCase, scaled: ScaledObject, polls: Polls, sized: SizingResult, outcome: PollOutcome
 ) -> SizingResult:
+    """Adds to a size what only a ScaledObject has: the cooldown, KEDA's conditions, and the rules that explain them."""
     dues = [*polls.dues, *([sized.due] if sized.due is not None else [])]
     if outcome.due_ms is not None:
         dues.append(NextEvaluation(outcome.due_ms, "the cooldown ends"))

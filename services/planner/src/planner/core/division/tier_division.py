@@ -531,6 +531,7 @@ def cluster_inputs_of(inputs: Sequence[DivisionEntry]) -> tuple[ClusterInput, ..
 def _division_entries(
     situation: Situation, tiers: TierClusters, replicas: Mapping[str, int], frozen: frozenset[str]
 ) -> Iterator[DivisionEntry]:
+    """Yields each cluster's entry. Its limit: frozen before a missing object, before a maximum, before room."""
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     held, ages = situation.held, situation.age_ms
     for tier, names in tiers:

@@ -193,7 +193,7 @@ def _present_case(state: PlannerState, request: ExplainRequest, moment: Moment) 
     settled = subject.known is not None and subject.known.settled
     cause = "Apply" if request.manifests or request.replicas >= 0 else "Explain"  # A supposed request is by name.
     division = placing.place_workload(state, subject, moment, cause, settled=settled).division
-    assert division.basis is not None, "what is placed is divided"
+    assert division.basis is not None, "a placed workload has a division"
     return ExplainedCase(subject, division.basis.situation, division)
 
 

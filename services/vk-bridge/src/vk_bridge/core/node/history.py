@@ -165,6 +165,8 @@ class LoanHistory:
 
     @staticmethod
     def _note_loan_end(loan: _Loan, observation: Observation, at_ms: int) -> None:
+        """Stores the first time of each step of a return: closed, emptied, deleted. A virtual node that is gone or is
+        not ours takes no pod any more, so it counts as closed."""
         virtual = observation.virtual if observation.virtual is not None and observation.virtual.ours else None
         if virtual is None or not virtual.open:
             loan.closed_ms = loan.closed_ms or at_ms
