@@ -86,7 +86,7 @@ def run_seed(seed: int, trace: bool = False, logs: bool = False) -> Outcome:
 
 @contextmanager
 def judge_unexpected_errors(oracle: Oracle) -> Iterator[None]:
-    """Says at the end whether a service met an unexpected error meanwhile. Needs a running loop, whose time is said."""
+    """Reports a violation if a service met an unexpected error in the block. The loop must run: it gives the time."""
     failed_before, work_before = metrics.DECISIONS_FAILED._value.get(), _unexpected_error_count()
     yield
     if metrics.DECISIONS_FAILED._value.get() != failed_before:

@@ -36,7 +36,8 @@ RESTS_AFTER_SECONDS = 60.0
 HEADROOM_RESTS_AFTER_SECONDS = 300.0
 """The same where one follows what is idle: each fall waits for pods' grace, and makes room that others may wait for."""
 FALL_SECONDS = 40.0
-"""The longest time between two such falls: a grace of 30 s, 3 s until its end is known, and two looks of 2 s."""
+"""The longest time between two falls of a workload that follows idle capacity: a grace of 30 s, 3 s until its end is
+known, and two looks of 2 s."""
 RESTING_SECONDS = 40.0
 """So long it is watched then: more than two windows."""
 
@@ -250,7 +251,7 @@ def _allowed_sizes(shares: float, least: int, most: int) -> list[int]:
 
 
 def count_falls(least: int, replicas: int, percent: int) -> int:
-    """Returns how often a size falls until `least`, where others take at once all that its share leaves them."""
+    """Returns how many times the replicas fall before they reach `least`. Other workloads take what each fall frees."""
     falls = 0
     while replicas > least and percent < 100:
         replicas, falls = max(replicas * percent // 100, least), falls + 1
@@ -258,7 +259,7 @@ def count_falls(least: int, replicas: int, percent: int) -> int:
 
 
 def _falls_left(world: World, scaled: Scaled) -> int:
-    """Returns how often a workload that follows what is idle may fall from now on: only where others wait for room."""
+    """Returns how many times the replicas may still fall. They fall only while other workloads wait for room."""
     workloads = world.oracle.workloads
     known = workloads.get((NAMESPACE, scaled.workload))
     if known is None or known.declared is None:
@@ -276,7 +277,8 @@ async def judge_scaling_at_rest(world: World, over: float) -> None:
     if any(_counts_pods_of_orphan(world, one) for one in world.script.scaled):
         return
     falls = max((_falls_left(world, one) for one in follows), default=0)
-    after = max(after, world.loop.time() - over + falls * FALL_SECONDS)
+    if falls:
+        after = max(after, world.loop.time() - over + falls * FALL_SECONDS)
     if any(fault.kind == "versions-back" for fault in world.script.faults):
         after += SILENT_WATCH_SECONDS
     await asyncio.sleep(max(0.0, over + after - world.loop.time()))
