@@ -28,7 +28,7 @@ VAGUE_NAMES = frozenset(
     taken tell told touch tried try use want was work
     """.split()  # noqa: SIM905 - a list of seventy quoted words is hard to read
 )
-"""Names that do not say on their own what a function does, or to what it does it."""
+"""Words that are too vague as the whole name of a function: a reader cannot tell its action or its object."""
 VARIABLES_MAX = 90
 """Of all services together; what several have by one class is counted once."""
 # Put together here, so that this file does not name them either.
@@ -57,7 +57,7 @@ OTHERS_NAMES = frozenset(
     max_poll_interval cron_scaler scale_scaledobjects scale_jobs scale_handler kafka_scaler replica_calculator
     """.split()  # noqa: SIM905 - a list of words
 )
-"""Source files of Kubernetes and KEDA and a setting of Kafka, which docstrings name."""
+"""Docstrings name these source files of Kubernetes and KEDA, and this setting of Kafka."""
 
 
 def _docstrings(tree: ast.AST) -> list[ast.Constant]:
@@ -87,7 +87,7 @@ def _unknown_names(tree: ast.AST, known: set[str]) -> list[str]:
 
 
 def test_docstrings_name_only_what_is_there() -> None:
-    """A function that got another name keeps no former one in prose."""
+    """If a function gets a new name, no docstring keeps the former one."""
     patterns = (
         "libs/**/*",
         "services/**/*",

@@ -253,18 +253,18 @@ class Platform:
         return self.stack.pids(name)[0]
 
     def kill_program(self, name: str) -> int:
-        """SIGKILL; supervisor starts it again."""
+        """Kills the program with SIGKILL. The supervisor starts it again."""
         pid = self.pid_of_program(name)
         os.kill(pid, signal.SIGKILL)
         return pid
 
     async def kill_program_for_good(self, name: str) -> None:
-        """SIGKILL, and it is not started again until `start_program`."""
+        """Kills the program with SIGKILL. It does not run again until `start_program`."""
         self.kill_program(name)
         await asyncio.to_thread(self.stack.supervision.stop_program, name)
 
     async def stop_program(self, name: str) -> None:
-        """SIGTERM, and it is not started again until `start_program`."""
+        """Stops the program with SIGTERM. It does not run again until `start_program`."""
         await asyncio.to_thread(self.stack.supervision.stop_program, name)
 
     async def start_program(self, name: str) -> None:

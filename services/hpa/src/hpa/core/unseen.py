@@ -15,7 +15,8 @@ UNSEEN_LOOK: Final = 1_000
 class UnseenRecords:
     """Adds records to ScaledWorkload.unseen, and bounds what the records of all workloads take together.
 
-    positions: says which records were decided on. bytes_max: the most bytes of all records, as kept_bytes has them.
+    positions: says which records were decided on. bytes_max: the most bytes of all records, as record_memory_bytes
+    estimates them.
     """
 
     def __init__(self, positions: Positions, bytes_max: int) -> None:

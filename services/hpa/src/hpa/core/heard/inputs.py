@@ -348,7 +348,7 @@ def backlog_bytes_max(event: BacklogObserved) -> int:
 
 
 def too_many_partitions(event: BacklogObserved) -> str:
-    """Returns the trouble of a backlog that has more partitions than are kept."""
+    """Returns the message for a backlog with too many partitions. hpa keeps none of them."""
     return f"{len(event.partitions)} partitions are more than is kept of one workload's queues"
 
 

@@ -95,7 +95,7 @@ class ReportCheck:
     def _report_named_by_policy(self, policy: AttachedPolicy, report: Reported) -> Reported:
         """Returns the report, which must be one that the policy uses.
 
-        Otherwise raises RequestError NOT_FOUND, whose text lists the first metrics of the policy.
+        Otherwise it raises RequestError NOT_FOUND. The text lists the first metrics of the policy.
         """
         if is_input_named(policy, report):
             return report

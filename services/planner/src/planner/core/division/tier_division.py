@@ -531,7 +531,7 @@ def cluster_inputs_of(inputs: Sequence[DivisionEntry]) -> tuple[ClusterInput, ..
 def _division_entries(
     situation: Situation, tiers: TierClusters, replicas: Mapping[str, int], frozen: frozenset[str]
 ) -> Iterator[DivisionEntry]:
-    """Yields each cluster's entry. Its limit: frozen before a missing object, before a maximum, before room."""
+    """Yields each cluster's entry. If several limits apply, the last one that is assigned below counts."""
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     held, ages = situation.held, situation.age_ms
     for tier, names in tiers:
