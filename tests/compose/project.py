@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from spillway_local.fleet_plan import FLEET
-from spillway_local.tools import cache_folder
+from spillway_local.tools import ToolFailed, cache_folder, wait_until
 
 from .engine import Engine, running_engine
 from .stand_ins import COMPOSE_FILE, StandIns
 
 RUNNING_SECONDS = 60.0
+REMOVED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,4 +83,16 @@ def run_project(project: Project, *services: str) -> Iterator[Project]:
         project.run_compose("up", "-d", *services)
         yield project
     finally:
+        wait_until(lambda: _is_removed(project), REMOVED_SECONDS, f"compose project {project.name} is removed")
+
+
+def _is_removed(project: Project) -> bool:
+    """Removes the project. A busy engine lets go of a container's network a moment after the container is gone, and
+    refuses to remove the network until then."""
+    try:
         project.run_compose("down", "-v", "--timeout", "25")
+    except ToolFailed as failed:
+        if "has active endpoints" in str(failed):
+            return False
+        raise
+    return True

@@ -1,5 +1,6 @@
 """Defines the `spillway` command with its connection flags."""
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -112,9 +113,20 @@ def read_connection_flags(  # noqa: PLR0913 - the options of a command are its p
     context.obj = Flags(values, config)
 
 
+OBJECTS_BETWEEN_COLLECTIONS = 100_000
+"""How many more objects there are before Python looks for garbage. With Python's own 700, the imports of `spillway get`
+start a hundred collections that find nothing."""
+
+
 def main() -> None:
+    """Runs the command of sys.argv and ends the process with its exit code."""
+    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
     try:
         with exits.exiting_on_error():
             app()
     except typer.Exit as ended:
         sys.exit(ended.exit_code)
+    finally:
+        # The process is about to end, so no object need be looked at: the interpreter's last collection takes a fifth
+        # of the CPU of `spillway get`.
+        gc.freeze()
