@@ -275,20 +275,44 @@ def test_no_file_names_a_registry() -> None:
 
 
 CORE = "services/planner/src/planner/core"
-FOLLOWING = "libs/spillway/src/spillway/running/following.py"
+LIBRARY = "libs/spillway/src/spillway"
+FOLLOWING = f"{LIBRARY}/running/following.py"
 FORBIDDEN = (
     *(
         (f"{CORE}/division/votes.py", name)
         for name in ("asyncio", "pathlib", "tempfile", "time", "urllib", "spillway.wire")
     ),
-    *((FOLLOWING, name) for name in ("aiohttp", "aiokafka", "grpc", "opentelemetry", "prometheus_client", "redis")),
+    *(
+        (FOLLOWING, name)
+        for name in (
+            "aiohttp",
+            "aiokafka",
+            "cramjam",
+            "grpc",
+            "opentelemetry",
+            "prometheus_client",
+            "redis",
+            "sim.settings",
+        )
+    ),
+    (f"{LIBRARY}/events.py", "spillway.wire"),
+    (f"{LIBRARY}/running/work_queue.py", "spillway.running.serving"),
+    (f"{LIBRARY}/kafka/access.py", "spillway.kafka.bus"),
+    (f"{LIBRARY}/rpc/callers.py", "spillway.rpc.server"),
+    (f"{LIBRARY}/clusters/endpoint.py", "spillway.clusters.api"),
+    (f"{LIBRARY}/kubernetes/quantities.py", "spillway.kubernetes.pod_shape"),
+    (f"{LIBRARY}/feasibility/volumes.py", "spillway.feasibility.fit"),
+    ("services/hpa/src/hpa/settings.py", "snapshot.settings"),
     (f"{CORE}/feasibility/quota.py", "planner.core.explaining.witness"),
     (f"{CORE}/knowledge/holds.py", "planner.core.background.moves"),
     ("services/hpa/src/hpa/core/rules.py", "hpa.core.sizing"),
     ("services/snapshot/src/snapshot/core/age.py", "snapshot.core.collection"),
     ("services/propagator/src/propagator/core/live.py", "propagator.core.reconcile"),
     ("services/vk-bridge/src/vk_bridge/core/node/loan.py", "vk_bridge.core.selection.desired_loans"),
+    ("services/vk-bridge/src/vk_bridge/core/node/usage.py", "vk_bridge.core.node.marks"),
     ("services/vk-bridge/src/vk_bridge/core/pod/update.py", "vk_bridge.core.selection.candidates"),
+    ("services/vk-bridge/src/vk_bridge/core/pod/budgets.py", "vk_bridge.core.pod.status"),
+    ("services/vk-bridge/src/vk_bridge/core/selection/idleness.py", "vk_bridge.core.selection.owner_cache"),
     ("services/vk-bridge/src/vk_bridge/cluster/pools.py", "vk_bridge.log.record_writer"),
     ("services/descheduler/src/descheduler/core/rules.py", "descheduler.core.needs"),
 )
@@ -296,7 +320,8 @@ FORBIDDEN = (
 
 
 def test_an_import_that_a_contract_forbids_fails_the_check(tmp_path: Path) -> None:
-    """lint-imports notices each: IO in a core, an outside library past its door, a package above."""
+    """lint-imports notices each: IO in a core, an outside library past its door, a package above. Each contract is
+    broken by one of them, so none passes whatever the code does."""
     for folder in ("libs", "services", "cli", "local"):
         ignored = shutil.ignore_patterns("__pycache__", "tests", "kube")
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=ignored)
@@ -316,6 +341,10 @@ def test_an_import_that_a_contract_forbids_fails_the_check(tmp_path: Path) -> No
     assert result.returncode != 0
     arrows = {(path.partition("src/")[2].removesuffix(".py").replace("/", "."), name) for path, name in FORBIDDEN}
     assert {arrow for arrow in arrows if " -> ".join(arrow) not in result.stdout} == set()
+    contracts = ConfigParser()
+    contracts.read(ROOT / ".importlinter")
+    names = [section["name"] for title, section in contracts.items() if title.startswith("importlinter:contract:")]
+    assert [name for name in names if f"{name} BROKEN" not in result.stdout] == []
 
 
 def test_architecture_md_names_the_doors_of_each_outside_library() -> None:
