@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check pure test lint types imports docs docs-check unit contract contract-next path simulation e2e simulate simulation-ledger test-kube test-secured test-compose test-alerts pin-images properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit requirements sbom versions upgrade missing-secret bench chaos up down status clean
+.PHONY: help setup demo check pure test lint types imports docs docs-check unit contract contract-next path simulation e2e integration simulate simulation-ledger test-kube test-secured test-compose test-alerts pin-images properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit requirements sbom versions upgrade missing-secret bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -25,6 +25,8 @@ PYTEST = $(RUN) pytest
 # Tests that start no Kafka and no platform: each file on one of so many processes.
 WORKERS ?= 2
 SPREAD = -n $(WORKERS) --dist loadfile
+# Files begin in the order of the tests: those that leave more clusters in the fleet come last.
+IN_ORDER = --no-loadscope-reorder
 
 help: ## List these commands
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -44,7 +46,7 @@ demo: setup ## Show and verify Spillway's main job (MEMBERS=sim|kube, BUS=kafka|
 check: setup lint types imports docs-check pure ## Run the quick checks between two edits, under 2 minutes on 2 cores: no socket, no process, no Kafka
 	@echo "make check: all of it passed; make test is what CI checks"
 
-test: setup lint types imports docs-check unit contract path simulation e2e ## Run all checks of CI
+test: setup lint types imports docs-check unit path simulation integration ## Run all checks of CI
 	@echo "make test: all of it passed"
 
 lint: setup ## Check the code's rules and format with ruff
@@ -101,6 +103,10 @@ mutants: setup ## Change one line at a time and see which tests and seeds notice
 
 e2e: setup ## Test the platform as processes on real Kafka and Redis, with faults
 	@$(PYTEST) tests/e2e
+
+# These tests wait more than they compute. Each of the processes starts a Kafka and a platform of its own.
+integration: setup ## Run contract and e2e side by side (WORKERS=2 processes)
+	@$(PYTEST) $(SPREAD) $(IN_ORDER) tests/contract tests/e2e
 
 # helm is built here, not in the test that wants it first, whose time is bounded.
 test-kube: kube ## Run the tests that need real Kubernetes control planes

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
-from spillway.bus import BusUnavailable
+from spillway.bus import BusUnavailable, OtherFleet
 
 from .ground import Ground, NotSo
 from .ledger import Finding
@@ -69,7 +69,7 @@ async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     done.findings = unsettled
     try:
         done.findings += await ground.collect_evidence()
-    except BusUnavailable as error:  # The next round reads what this one could not.
+    except (BusUnavailable, OtherFleet) as error:  # The next round reads what this one could not, in its own log.
         done.trouble = done.trouble or f"the log cannot be audited: {error}"
     if failures := await ground.failures_by_service() - failures_before:
         done.trouble = done.trouble or f"stopped by a bug: {dict(failures)}"
