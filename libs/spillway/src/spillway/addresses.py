@@ -1,4 +1,4 @@
-"""The topic, the key and the partitioning name of each event. One service writes each topic, except the open ones."""
+"""The topic, the key and the partitioning name of each event. One service writes each topic, but anyone an open one."""
 
 import re
 from collections.abc import Callable
@@ -82,7 +82,7 @@ class Topic:
 
     @property
     def can_anyone_write(self) -> bool:
-        """Returns whether anyone may write it."""
+        """Returns whether anybody may write records to this topic, not only our services."""
         return ANYONE in self.emitters
 
     @property
@@ -311,7 +311,7 @@ _PARTS: Final = {
 
 
 def is_valid_key(topic: str, key: str) -> bool:
-    """Returns whether a record of the topic may have this key. Readers split keys, also of tombstones, into parts."""
+    """Returns whether a record of the topic may have this key. Readers split a key at "/", also that of a tombstone."""
     if topic == CAPACITY.name:
         return _BLOCK.fullmatch(key) is not None
     if topic == PENDING.name:

@@ -23,8 +23,8 @@ billion cores) or pieces. The sum over a cluster's nodes stays within 64 bits up
 def clamp_to_int64(value: int) -> int:
     """Returns the 64-bit integer that is nearest to a value.
 
-    Call it for each product or sum of reported amounts before it is put into a record or an answer. Such a large number
-    is wrong anyway, and the nearest number shows that as well.
+    Call it for each product or sum of reported amounts before it is put into a record or an answer. A larger number
+    is wrong anyway, and the nearest one shows that just as well.
     """
     return min(max(value, INT64_MIN), INT64_MAX)
 

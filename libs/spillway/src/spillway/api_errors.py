@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 
 class RequestError(Exception):
-    """A request was refused. Nothing was changed.
+    """Raised if a request is refused. Nothing was changed.
 
     code: the name of a gRPC status (INVALID_ARGUMENT, NOT_FOUND, FAILED_PRECONDITION, …).
     text: a text for people, with the field, its value and the expected value.

@@ -97,7 +97,7 @@ class Feed(Protocol):
     def __aiter__(self) -> AsyncIterator[RecordBatch]: ...
 
     async def end_offsets(self, topics: Sequence[Topic] = ()) -> Offsets:
-        """Returns the current ends of the followed partitions, of these topics if any are named.
+        """Returns the current end offsets of the followed partitions. topics: only of these topics; empty: of all.
 
         Raises BusUnavailable when the ends cannot be read in time.
         """
@@ -175,9 +175,9 @@ class Bus(Protocol):
         """Reads topics from the beginning, then goes on with new records.
 
         Topics that transactions write are read committed.
-        start: the offsets to start from; partitions that it lacks start at their end, so an empty mapping starts all at
-        the end. Records that retention deleted are skipped (retention.py), at the start and later. A topic that ends
-        before the reader's position is another log: OtherFleet.
+        start: the offsets to start from. Partitions without an entry start at their end, so an empty mapping starts all
+        partitions at the end. Records that retention deleted are skipped (retention.py), at the start and later. Raises
+        OtherFleet if a topic ends before the reader's position: then it is another log.
         """
         ...
 

@@ -42,7 +42,8 @@ DEAD_VALUE_BYTES_MAX: Final = 64 * 1024
 """The most bytes of an unreadable record's value that its dead letter keeps."""
 
 REASON_CHARACTERS_MAX: Final = 1000
-"""The most characters of the reason in a dead letter. The reason may quote the record and must fit into one."""
+"""The most characters of the reason in a dead letter. The reason may quote the unreadable
+record, and the dead letter must fit into a record, too."""
 
 KINDS_PASSED_OVER_MAX: Final = 50
 """The most unknown event types of which one reader writes only the first record as a dead letter."""
@@ -57,7 +58,8 @@ UNREAD_KINDS: Final = ("headers", "size")
 
 _ROOM_FOR_HEADERS: Final = 4096
 _HEADER_BYTES: Final = 32
-"""What a header counts beside its name and value, so that a record has no more empty ones than a reader can hold."""
+"""The bytes that each header counts besides its name and value. So a record cannot have more empty headers than a
+reader can hold."""
 log = structlog.get_logger()
 _MINUTE: Final = 60.0
 
@@ -130,7 +132,7 @@ def outgoing_record(event: Event | Tombstone | Outgoing, spare_bytes: int = 0) -
 
 
 def record_headers(record: Outgoing, fleet: str, source: str, identity: str, time: str) -> Headers:
-    """Returns CloudEvents headers, the fleet and the trace context. A tombstone has no type."""
+    """Returns a record's headers: CloudEvents' headers, the fleet and the trace context. A tombstone has no type."""
     kind = (("ce_type", record.kind.encode()),) if record.kind else ()
     return (
         ("ce_specversion", b"1.0"),
@@ -145,10 +147,9 @@ def record_headers(record: Outgoing, fleet: str, source: str, identity: str, tim
 
 @contextmanager
 def trace_sending(records: list[Outgoing], traces: Traces | None, source: str) -> Iterator[list[Outgoing]]:
-    """Yields the records with the headers of their traces.
+    """Yields the records with the headers of their traces. If a record belongs to a trace, a span lasts meanwhile.
 
-    A span lasts while they are written, if one belongs to a trace.
-    traces None: all belong to the current trace. source: the ce_source of the bus.
+    traces: by the index of a record; None: all records belong to the current trace. source: the ce_source of the bus.
     """
     if not tracing.is_on():
         yield records
@@ -294,14 +295,14 @@ def _require_pods_request(event: Event) -> None:
 
 @cache
 def shape_fields(event: Any) -> tuple[str, ...]:
-    """Returns the fields of an event that hold a shape, or several."""
+    """Returns the names of the fields of an event class that hold one shape or several."""
     return tuple(name for name, hint in get_type_hints(event).items() if Shape in (hint, *get_args(hint)))
 
 
 def _require_own_key(topic: str, key: str, event: Event) -> None:
     """Raises UnreadableMessage if the record's key is not the key of its event.
 
-    A reader would store the event under that key, where nobody looks for it.
+    Otherwise a reader would store the event under the record's key, where nobody looks for it.
     """
     try:
         address = address_of_event(event)

@@ -210,8 +210,8 @@ class WorkloadDeclared:
     deleting: the objects are being removed. disowning: our marks on them are being removed, the objects stay.
     rollout_stopped_in: the cluster that the new template left before it was available there, while no other cluster has
     it. The template goes to no other cluster until it is applied again.
-    scale_generation: of the ScaleDecided that was declared last, or of the newest one known when this was adopted. Only
-    a later ScaleDecided counts. None where there was none.
+    scale_generation: the generation of the last ScaleDecided in this declaration, or of the newest one at an adoption.
+    Only a later ScaleDecided counts. None if there was none.
     """
 
     namespace: str
@@ -349,7 +349,7 @@ class ConfirmationGiven:
 
 @dataclass(frozen=True, slots=True)
 class AdoptionAsked:
-    """The owners of these clusters are asked which object runs there under this name. WorkloadFound answers.
+    """The propagators of these clusters are asked which object runs there under this name. WorkloadFound answers.
 
     generation: of the question; each answer names it.
     fleet_before: a fleet id. With it and no name, the question is for all objects with its label (fleet recover).
@@ -475,7 +475,7 @@ class ShapeAdmitted:
 
 @dataclass(frozen=True, slots=True)
 class DeadLettered:
-    """A reader could not read a record. This has the record's bytes, its position and the reason.
+    """A reader could not read a record. This event has the record's bytes, its position and the reason.
 
     writer, left_out: only for topics that anyone may write. writer: the record's writer, as far as it is known.
     left_out: how many further records of that writer were refused for the same kind of reason since its last letter.

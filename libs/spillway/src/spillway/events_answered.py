@@ -51,8 +51,8 @@ class DecisionRecorded:
     """The inputs on which a placement was decided.
 
     positions: (topic/cluster, offset) of the last change of each cluster's capacity that was read before the decision.
-    division: JSON, compressed (packed.py): the situation that was divided, every room that was asked for, and the
-    result. The planner's replaying.py divides it again. Empty when nothing was divided.
+    division: JSON, compressed (compressed_text.py): the situation that was divided, every room that was asked for, and
+    the result. The planner's replaying.py divides it again. Empty when nothing was divided.
     scaled_by: for the cause Autoscale, kind/name of the policy that decided.
     """
 

@@ -14,7 +14,7 @@ Amounts = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class LendingRule:
-    """A rule for lending the nodes of one class: all of `nodes` holds on their labels, and no earlier rule has them.
+    """A rule for lending the nodes of one class: their labels meet all of `nodes`, and no earlier rule matches them.
 
     supply_class: idle or dedicated. share_percent: the most of the class that is lent.
     reserve_nodes: the number of idle nodes that are never lent. idle_seconds: how long a node must be idle before a
@@ -95,7 +95,7 @@ CAUSE_NODE_GONE: Final = "NodeGone"
 class NodeLent:
     """The state of a loan. It is acknowledged before the virtual node opens, and sent again when pods or state change.
 
-    loan: the epoch of the claim under which it began, and a sequence. rule: the name of the LendingRule.
+    loan: the epoch of the turn in which the loan began, and a sequence. rule: the name of the LendingRule.
     state: Lent or Recalled. cause: why it was recalled. waiting: for people, the reason why a recall waits.
     offered: the resources that the virtual node shows.
     left_in: pools in which a virtual node of this node may remain, because the pool was given up or silent when the

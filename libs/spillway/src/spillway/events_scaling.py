@@ -167,7 +167,8 @@ class ScaleStateChanged:
     """The state on which a workload's later decisions depend, in addition to new input records.
 
     positions: (topic/partition, offset) of the first record of each input topic that is not part of this state.
-    state: JSON, compressed (packed.py). It is written in one transaction with the ScaleDecided that belongs to it.
+    state: JSON, compressed (compressed_text.py). It is written in one transaction with the ScaleDecided that belongs to
+    it.
     """
 
     namespace: str

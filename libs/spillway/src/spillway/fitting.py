@@ -22,7 +22,7 @@ log = structlog.get_logger()
 def write_errors_by_index(events: Sequence[Event | Tombstone]) -> dict[int, UnwritableEvent]:
     """Returns the errors of the records that are too large or invalid for the log, by index. Sends nothing.
 
-    It encodes every record. Call it after a publish raised Unwritable, because that error does not name the record.
+    It encodes every record. Call it after a publish raised UnwritableEvent, which does not name the record.
     """
     found = {}
     for index, event in enumerate(events):
@@ -53,7 +53,7 @@ class UnwritableKeys:
             )
 
     def note_written(self, events: Sequence[Event | Tombstone]) -> None:
-        """Must be called after these records were written in full. Later errors of their keys are logged again."""
+        """Notes that these records were written in full. A later error of one of their keys is logged again."""
         if self._told:
             self._told -= {
                 one.address.key if isinstance(one, Tombstone) else address_of_event(one).key for one in events
@@ -74,7 +74,7 @@ class FittingWriter(Generic[E]):
     async def publish(self, events: Sequence[E], traces: Traces | None = None) -> tuple[Position | None, ...]:
         """Returns the position of each event; None for one that cannot be written at all.
 
-        Raises the same errors as Bus.publish, except Unwritable.
+        Raises the same errors as Bus.publish, except UnwritableEvent.
         """
         given = cast(Sequence[Event | Tombstone], events)
         try:

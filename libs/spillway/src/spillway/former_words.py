@@ -10,7 +10,8 @@ from typing import Final
 from spillway.events import STATE_DISOWNED, Event, WorkloadObserved
 
 VERB_BY_FORMER_VERB: Final = {"release": "disown"}
-"""A callers file with a former verb is refused with the new one. The digest of a kept request contains the verb."""
+"""The present name of each former verb. A callers file with a former verb is refused, and the error names the present
+one. The stored digest of an older request was made with the former verb."""
 STATE_BY_FORMER_STATE: Final = {"Released": STATE_DISOWNED}
 """The states of a workload in one cluster, as WorkloadObserved has them."""
 FIELD_BY_FORMER_FIELD: Final = {b'"releasing":': b'"disowning":'}

@@ -54,8 +54,8 @@ class AnswerBounds:
     """Bytes outside the body: heads, chunk sizes and their extensions, trailers, empty lines. asyncio delivers up to
     256 KiB at a time, and some of it may wait until the body is read."""
     framing_ratio: int = 1
-    """More of these bytes are allowed for each byte of the body: this many. A chunk of a watch has 7 of them, and one
-    event of more than 60 bytes."""
+    """How many more bytes outside the body are allowed for each byte of the body. A chunk of a watch has 7 bytes of
+    framing around one event, which has more than 60 bytes."""
     line_bytes: int = 8190
     """Bytes of a status line, or of one header with its name. This bound and the next are aiohttp's defaults."""
     headers_max: int = 128
@@ -77,7 +77,7 @@ def open_session(
     headers: Mapping[str, str] | None = None,
     bounds: AnswerBounds = ANSWERS,
 ) -> aiohttp.ClientSession:
-    """Opens a session with at most so many connections. It keeps no cookies, and decompresses nothing.
+    """Opens a session with at most `connections` connections. It keeps no cookies, and decompresses nothing.
 
     It reads no proxy from the environment. The caller must forbid redirects of requests with a token, and must bound
     the answer's body. Raises ChangedHttpLibrary.
@@ -140,8 +140,8 @@ class _Connector(aiohttp.TCPConnector):
 
 @dataclass(slots=True)
 class _Exchange:
-    """One request and the data received since it began. body: of the final answer; None until that answer's head
-    came."""
+    """One request, and the counts of what was received since it began. body: the body of the final answer; None until
+    the head of that answer was read."""
 
     received_bytes: int = 0
     interim_answers: int = 0
@@ -174,7 +174,7 @@ class _BoundedConnection(ResponseHandler):
         super().set_response_params(**params)
 
     def data_received(self, data: bytes) -> None:
-        """Takes in received bytes. An empty value means that bytes which were kept back are read now."""
+        """Reads received bytes. aiohttp calls it with no bytes to read bytes that it had kept back."""
         exchange = self.exchange
         if data and exchange.is_over:
             return self._abort_with_error("bytes that no request asked for")

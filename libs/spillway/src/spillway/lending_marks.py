@@ -79,8 +79,10 @@ def loan_state_from_taints(taints: Iterable[Taint]) -> int:
 
 
 def virtual_node_name(cluster: str, node: str) -> str:
-    """Returns the name of a virtual node: the cluster, a dot, the node. It is unique, because a cluster's name has no
-    dot. It has at most the length of a label."""
+    """Returns the name of a virtual node: `cluster.node`. A name of over 63 characters is cut and ends with a hash.
+
+    Two nodes never get the same name, because a cluster's name contains no dot.
+    """
     return name_within_label_length(f"{cluster}.{node}")
 
 
@@ -90,7 +92,7 @@ def namespace_in_owner(namespace: str) -> str:
 
 
 def object_name_in_owner(pool_id: str, name: str, *identity: str) -> str:
-    """Returns the name in the owner of an object of a pool. Two pools give two names.
+    """Returns the name that an object of a pool gets in the owner's cluster. Objects of two pools get different names.
 
     identity: identifies the object in its pool. For a pool pod: its uid. For a ConfigMap or Secret: namespace, kind,
     name.
@@ -114,7 +116,7 @@ def loan_text(loan: Generation) -> str:
 
 
 def read_loan(annotations: Mapping[str, str]) -> Generation | None:
-    """Returns the loan that a node's annotations name; None where they name none, or numbers that no loan has."""
+    """Returns the loan that a node's annotations name; None if they name none, or if its numbers are too large."""
     found = _LOAN_TEXT.fullmatch(annotations.get(LOAN, ""))
     return Generation(int(found[1]), int(found[2])) if found else None
 

@@ -49,7 +49,7 @@ class _WriterLetters:
 
 
 class LettersByWriter:
-    """Counts the records that are in no letter. now: seconds of a monotonic clock."""
+    """Decides which unreadable records get a dead letter, and counts the others. now: seconds of a monotonic clock."""
 
     def __init__(self, bounds: LetterBounds) -> None:
         self._bounds = bounds
@@ -57,9 +57,9 @@ class LettersByWriter:
         self._at: deque[float] = deque()
 
     def admit_letter(self, topic: str, writer: str, kind: str, now: float) -> int | None:
-        """Counts one more record.
+        """Decides whether one more unreadable record gets a dead letter.
 
-        Returns None if it gets no letter, else the number left out since the last letter of its kind.
+        Returns None if not. Otherwise returns how many records got none since the last letter of this writer and kind.
         """
         told = self._letters_of_writer((topic, writer, kind), (topic, _OTHERS, kind), now)
         if (told.at is not None and now < told.at + self._bounds.again_seconds) or not self._has_room(now):

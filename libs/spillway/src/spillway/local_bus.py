@@ -33,7 +33,7 @@ from spillway.retention import skip_deleted_records
 from spillway.waiting import is_set_within
 
 RETRY_SECONDS = 0.1
-"""The pause of a bus that is cut off before it looks again."""
+"""The pause, in seconds, after which a bus that is cut off from the broker tries to reach it again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,10 @@ class _Member:
 
 
 class LocalBroker:
-    """The log of one process, with groups and fenced writers. Fault hooks: unavailable, fail_next_write, expel."""
+    """The log in one process, with consumer groups and fenced writers.
+
+    Tests cause faults by `unavailable`, `next_write_late_seconds`, fail_next_write and end_sessions.
+    """
 
     def __init__(self, settings: LocalSettings | None = None) -> None:
         self.settings = settings or LocalSettings()
@@ -93,15 +96,15 @@ class LocalBroker:
     # ── Hooks of tests and simulation ──
 
     def fail_next_write(self, *, written: bool) -> None:
-        """Makes the next transaction raise OutcomeUnknown. written: whether it is in the log all the same."""
+        """Makes the next transaction raise OutcomeUnknown. written: True if its records reach the log nevertheless."""
         self._failures.append(written)
 
     def end_sessions(self, bus: "LocalBus") -> None:
-        """Ends the sessions of a bus, as if its process froze. Others get its turns. The bus learns of it at once."""
+        """Ends the sessions of a bus, as if its process froze, and tells the bus. Other buses get its turns."""
         self.end_sessions_unnoticed(bus)()
 
     def end_sessions_unnoticed(self, bus: "LocalBus") -> Callable[[], None]:
-        """Like expel, but the bus learns of it only when the returned function is called, as if it was disconnected."""
+        """Ends the sessions of a bus as if it was disconnected. The returned function tells the bus."""
         expired = [
             (group, member) for group, members in self._groups.items() for member in members if member.bus is bus
         ]
@@ -125,7 +128,7 @@ class LocalBroker:
                 log.compact(before, drop_tombstones)
 
     def delete_records_before(self, topic: Topic, partition: int, offset: int) -> None:
-        """Makes the partition begin at offset, like Kafka's delete_records. ValueError where Kafka refuses it."""
+        """Makes the partition begin at offset, like Kafka's delete_records. Raises ValueError for a compacted topic."""
         if topic.is_compacted:
             raise ValueError(f"{topic.name} is compacted: retention deletes nothing of it")
         self._logs[topic.name][partition].delete_records_before(offset)
@@ -163,7 +166,7 @@ class LocalBroker:
         self._logs[topic.name] = [PartitionLog() for _ in self._logs[topic.name]]
 
     def copy_with_records(self) -> "LocalBroker":
-        """Returns a copy, as of a broker's folder: the fleet, and all records with their offsets. No readers."""
+        """Returns a copy without readers, like a copy of a broker's folder: the fleet, and all records with offsets."""
         other = LocalBroker(self.settings)
         other.fleet, other._logs = self.fleet, copy.deepcopy(self._logs)
         return other
@@ -179,7 +182,7 @@ class LocalBroker:
     def append_records(
         self, records: Sequence[Outgoing], fleet: str, source: str, marked: bool = False
     ) -> list[Position]:
-        """Appends records. marked: as a transaction, whose end takes an offset in each of its partitions."""
+        """Appends records. marked: as a transaction, whose end marker takes one offset in each of its partitions."""
         positions = []
         for record in records:
             self._serial += 1
@@ -222,7 +225,7 @@ class LocalBroker:
         return count if not times or times[-1] <= at else sum(one <= at for one in times)
 
     def read_records(self, topic: str, partition: int, offset: int, count: int) -> tuple[list[StoredRecord], int]:
-        """Returns the next records and the offset after them. OtherFleet if the partition ends before offset."""
+        """Returns the next records and the offset after them. Raises OtherFleet if the partition ends before offset."""
         log = self._logs[topic][partition]
         if offset < log.begin:
             offset = skip_deleted_records({(topic, partition): offset}, {(topic, partition): log.begin})[
@@ -436,7 +439,7 @@ class _LocalFeed:
             yield RecordBatch(records, dict(self._positions))
 
     def _fetch_records(self) -> list[StoredRecord]:
-        """Returns as many records as fit. The next batch begins after the partition that filled this batch."""
+        """Returns the records of one batch. The next call begins after the partition that filled this batch."""
         broker = self._bus.broker
         if self._read_all_of == broker.changes:
             return []
@@ -459,7 +462,7 @@ class _LocalFeed:
         return stored
 
     def _readable_count(self, place: tuple[str, int]) -> int:
-        """Returns how many records this bus may read there by now; the real number may be higher."""
+        """Returns the most records that this bus may read from a partition now: those that are older than its lag."""
         lag = self._bus.lag_seconds(*place)
         most = self._bus.broker.settings.batch_records_max
         return (
@@ -470,7 +473,7 @@ class _LocalFeed:
 
 
 class _LocalWriter:
-    """A writer. It cannot be used again once it was fenced, or a write failed or was cancelled."""
+    """A fenced writer. It cannot be used again after it was fenced, or after a write failed or was cancelled."""
 
     def __init__(self, bus: LocalBus, transactional_id: str) -> None:
         self._bus = bus
@@ -506,7 +509,7 @@ class _LocalWriter:
             raise self._end_writer(str(error)) from error
         if broker.is_fenced(self._id, self._token):
             raise self._end_writer("another instance took the turn")
-        failure = broker.take_next_failure()
+        failure = broker.take_next_failure()  # None: no fault. True, False: a fault, with or without the records.
         if failure is not False:
             broker.append_records(records, self._bus.fleet_id, self._bus.source, True)
         if failure is not None:
@@ -543,6 +546,6 @@ class _LocalStandbyTurn:
             self._bus.broker.join_group(f"{self._bus.fleet_id}.{self._service}.standby", self._member, 1)
 
     async def _wait_for_change(self) -> None:
-        """Waits until the share may have changed, or until it is time to look at the broker again."""
+        """Waits until this member's partitions may have changed, but not longer than idle_batch_seconds."""
         if await is_set_within(self._member.changed, self._bus.broker.settings.idle_batch_seconds):
             self._member.changed.clear()

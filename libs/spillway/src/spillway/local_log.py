@@ -9,7 +9,7 @@ from spillway.bus import Headers
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """One record. at: the time of its write, by now()."""
+    """One record. at: the time of its write, by loop_seconds()."""
 
     offset: int
     key: bytes | None
@@ -25,7 +25,7 @@ class StoredEntry:
 
 @dataclass(slots=True)
 class PartitionLog:
-    """One partition. begin: the first offset that can be read.
+    """One partition. begin: the first offset that can be read. end: the offset of the next record.
 
     Offsets have gaps where a transaction ended, or where compaction removed a record.
     """

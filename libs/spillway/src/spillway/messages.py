@@ -82,7 +82,7 @@ def register_reader(kind: type[T], read: Callable[[Message], T]) -> None:
 
 @cache
 def _values_reader(kind: Any) -> Callable[[Message], Sequence[Any]]:
-    """Returns a reader of all fields of a message. Without conversions, which is usual, it reads all at once."""
+    """Returns a function that reads all fields of a message. If no field needs a conversion, it reads all at once."""
     fields = _field_converters(kind)
     if len(fields) > 1 and all(read is getattr for _, _, read in fields):
         return attrgetter(*(name for name, _, _ in fields))

@@ -107,9 +107,9 @@ class HostPort:
 
 @dataclass(frozen=True, slots=True)
 class VolumeLimit:
-    """The nodes that a volume lets a pod run on: a node where one of the terms holds. Without terms there is none.
+    """The nodes on which a volume lets a pod run: each node that matches one of the terms. Without terms, no node.
 
-    reason: a text for people, why a pod cannot run on the other nodes.
+    reason: the reason why a pod cannot run on the other nodes, a text for people.
     """
 
     reason: str
@@ -305,7 +305,10 @@ class ClusterLimit:
 
 @dataclass(frozen=True, slots=True)
 class GroupSpread:
-    """The least and the most groups to spread over. by: cluster or region. groups_max: 0 means no maximum."""
+    """The least and the most clusters, or regions, to spread replicas over.
+
+    by: the kind of group, cluster or region. groups_max: 0 means no maximum.
+    """
 
     by: str
     groups_min: int
@@ -451,7 +454,7 @@ class Quota:
 class VolumeClaim:
     """A PersistentVolumeClaim. limits: the nodes that its volume allows, or the reason why it allows none.
 
-    bound: False until its volume is known. once: ReadWriteOnce or ReadWriteOncePod, if it asks for no other access.
+    bound: False until its volume is known. once: its access mode, if that is only ReadWriteOnce or ReadWriteOncePod.
     attached: how the volume is attached to nodes (csi, …); empty if it is not attached.
     """
 
@@ -485,7 +488,8 @@ class NodeColumns:
     is left out of the sets and implied.
     state: [nodes], NODE_OWNED, NODE_LENT or NODE_RECALLED. For a node that is not NODE_OWNED, `requested` is of its
     owner's pods alone, while the pod tables also contain pods of the pool.
-    ports: (row, host port) in use. pod_rows, pod_sets, pod_counts: the number of bound pods per node and table.
+    ports: (index of a node, host port in use). pod_rows, pod_sets, pod_counts: columns of equal length. An entry says
+    how many bound pods of one pod table run on one node: index of the node, index of the table, number.
     """
 
     names: tuple[str, ...]

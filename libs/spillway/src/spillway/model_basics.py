@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 
 class Generation(NamedTuple):
-    """Orders everything that one owner writes, across restarts. epoch: from the log. sequence: a counter."""
+    """Orders everything that one owner writes, across restarts. epoch: the offset of the owner's claim."""
 
     epoch: int
     sequence: int
@@ -29,7 +29,8 @@ class ClusterInput:
     """The numbers of one cluster in a division: how many replicas it could take, how many it had, which limit bound it.
 
     certain: the replicas that run for any choice of nodes by the member's scheduler. possible: the most that can run.
-    limited_by: a text for people, the limit of that number.
+    reserved: replicas that are reserved there and not bound yet. before, after: its replicas before and after the
+    division. limited_by: the reason why `possible` is not higher, a text for people.
     age_ms: the age of the capacity that was used; −1: the cluster has never reported any.
     """
 

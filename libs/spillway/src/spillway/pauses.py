@@ -19,7 +19,7 @@ class Setbacks:
         self._again_at = -float("inf")
 
     def note_failure(self, now: float) -> bool:
-        """Counts a failed try and begins a pause. During a pause it does nothing: then it returns False."""
+        """Counts a failed try, begins a pause and returns True. During a pause it changes nothing and returns False."""
         if self.pause_seconds(now) > 0:
             return False
         self._again_at = now + doubled_pause_seconds(self._first_seconds, self._longest_seconds, self.count)
@@ -27,7 +27,7 @@ class Setbacks:
         return True
 
     def pause_seconds(self, now: float) -> float:
-        """Returns the seconds to wait until the next try; 0: none."""
+        """Returns the seconds to wait before the next try; 0 if there is no pause now."""
         return max(0.0, self._again_at - now)
 
     def note_success(self) -> None:

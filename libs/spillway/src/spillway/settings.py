@@ -40,11 +40,11 @@ class OperatorError(Exception):
 
 
 class SettingsError(OperatorError):
-    """A variable that is wrong, unknown or missing."""
+    """Raised if a variable is wrong, unknown or missing."""
 
 
 def setting(default: T, doc: str, *, secret: bool = False, least: float | None = None, most: float | None = None) -> T:
-    """Returns a field with a default and its meaning, unit included. The value of a secret is never shown.
+    """Returns a dataclass field for a setting. doc: its meaning, unit included. A secret's value is never shown.
 
     least, most: the range of a number, both included. A required field is `field(metadata={"doc": "…"})`.
     """
@@ -53,7 +53,7 @@ def setting(default: T, doc: str, *, secret: bool = False, least: float | None =
 
 
 def constant(default: T, doc: str, reason: str) -> T:
-    """Returns a field without a variable: its meaning, unit included, and why no operator needs to change it."""
+    """Returns a dataclass field for a constant. reason: why no operator needs to change it. doc: as for a setting."""
     return dataclasses.field(default=default, metadata={"doc": doc, "reason": reason})
 
 
@@ -127,9 +127,9 @@ def _warn_of_constant(variable: str, field: dataclasses.Field[Any]) -> None:
 def _overridden_constants(
     environ: Mapping[str, str], constants: Mapping[str, dataclasses.Field[Any]], hints: Mapping[str, Any], prefix: str
 ) -> dict[str, Any]:
-    """Returns the values that CONSTANTS sets for these constants, by field.
+    """Returns the values that the variable CONSTANTS sets for these constants, by field.
 
-    prefix: names that begin so must be constants.
+    prefix: a name in it with this prefix must be one of the constants. Empty: unknown names are ignored.
     """
     values: dict[str, Any] = {}
     for entry in filter(None, map(str.strip, environ.get(CONSTANTS, "").split(","))):
@@ -207,7 +207,7 @@ def _expected_text(hint: Any, field: dataclasses.Field[Any]) -> str:
 
 
 def _bound_text(error: str, field: dataclasses.Field[Any]) -> str:
-    """Returns msgspec's words on a broken bound (`int` >= 0) or choice; its words on plain types add nothing."""
+    """Returns the part of msgspec's error that names a bound, a pattern or a length; empty if it names only a type."""
     found = re.search(r"[<>]=? -?[\d.]+|multiple of .*|matching regex .*|length .*", error)
     return f", {found.group(0)}" if found else ""
 

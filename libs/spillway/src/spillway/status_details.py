@@ -79,8 +79,8 @@ def _details_of_older_message(state: str, message: str) -> StatusDetails:
     """Reads the details from a message that an older version wrote, in the form "job; change; hold".
 
     A newer propagator, planner or command needs this as long as an older propagator or planner has written statuses.
-    An owner writes every status again, so it is needed until all propagators are upgraded (docs/operations.md,
-    Upgrade). It may go in the version after the first release.
+    A propagator writes the status of every workload again, so it is needed until all propagators are upgraded
+    (docs/operations.md, Upgrade). It can be removed in the version after the first release.
     """
     before_hold, _, hold = message.partition(_ON_HOLD)
     before_change, _, change = before_hold.partition(_CHANGED)

@@ -127,8 +127,8 @@ class RedisStore:
     async def append_histories(self, entries: Sequence[tuple[str, bytes]], keep: int) -> None:
         """Adds blobs to the histories of their keys, in this order, and keeps the newest `keep` of each.
 
-        A blob that is the newest already is not added again. Some may be added before a failure. The end that
-        end_histories set for a history is removed.
+        A blob that is the newest already is not added again. Before a failure, a part of the entries may be added. A
+        history for which end_histories set a time is kept after all.
         """
         for blob_by_key in _rounds_of_unique_keys(entries):
             async with self._bounded_call("append_histories"):
@@ -156,7 +156,7 @@ class RedisStore:
     async def read_marker(self) -> str:
         """Returns the value of the last set_marker.
 
-        Empty after a FLUSHALL, or in a new Redis: then project everything again.
+        It is empty after a FLUSHALL and in a new Redis. Then the caller must write all projections again.
         """
         async with self._bounded_call("marker"):
             value = cast("bytes | None", await self._redis.get(self._prefix + MARKER_KEY))
@@ -200,7 +200,7 @@ class RedisStore:
 
 
 class MemoryStore:
-    """The same contract in this process, for tests and for running without Redis.
+    """A store with the methods of RedisStore in this process, for tests and for running without Redis.
 
     available: if False, every call raises StoreUnavailable. seconds: how long each call takes.
     """
@@ -293,7 +293,7 @@ def _key_batches(keys: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _rounds_of_unique_keys(entries: Sequence[tuple[str, bytes]]) -> Iterator[Mapping[str, bytes]]:
-    """Yields the entries in rounds, in this order, with each key once in a round. So a round can be sent twice."""
+    """Yields the entries in rounds, in their order. A round has each key once, so it can be sent twice safely."""
     found: dict[str, bytes] = {}
     for key, blob in entries:
         if key in found or len(found) == _BATCH_KEYS:

@@ -23,27 +23,28 @@ def cut_text_to_bytes(text: str, bytes_max: int) -> str:
 
 
 def first_names_text(names: Iterable[str], most: int = 20) -> str:
-    """Returns the first names in order, and the number of the others; empty for none."""
+    """Returns the first `most` names in order, and the number of the others, as text; empty for no names."""
     every = sorted(names)
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more
 
 
 def counted_noun(count: int, noun: str = "replica") -> str:
-    """Returns a text as "1 replica" or "2 replicas"."""
+    """Returns a text such as "1 replica" or "2 replicas"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def waiting_text(count: int, whose: str) -> str:
-    """Returns a text as "1 replica of … waits" or "2 replicas of … wait"."""
+    """Returns a text such as "1 replica of … waits" or "2 replicas of … wait"."""
     return f"{counted_noun(count)} {whose} {'waits' if count == 1 else 'wait'}"
 
 
 def violation_text(one: Violation, of: str = "") -> str:
-    """Returns the text of a field that violates a level of Pod Security. of: the pod's path, as `spec.template.`."""
+    """Returns the text of a field that violates a level of Pod Security. of: the path of the pod in
+    its manifest, for example `spec.template.`."""
     return f"{of}{one.field}: {one.value!r:.100}: expected {one.expected}"
 
 
 def object_name(one: ObjectReference) -> str:
-    """Returns kind, namespace (if there is one) and name."""
+    """Returns the kind, the namespace if there is one, and the name of an object as text."""
     return f"{one.kind} {one.namespace}/{one.name}" if one.namespace else f"{one.kind} {one.name}"

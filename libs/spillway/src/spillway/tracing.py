@@ -1,10 +1,9 @@
 """Traces across gRPC and Kafka in OpenTelemetry's conventions. Without an endpoint nothing is done at all.
 
-A trace begins where a caller asks, where a cluster is observed, and where time alone decides:
-`begin_or_continue_trace`, and `record_decision`
-with no parent. Everywhere else `span` continues a trace, and does nothing without one, or with one that is not
-recorded. So a trace that is not sampled costs only its first span. Spans contain no text of an error, a manifest or an
-answer, because it may contain a secret.
+A trace begins with a call, with an observation of a cluster, or with a decision that time alone causes. These places
+call `begin_or_continue_trace`, or `record_decision` without a parent. All other places call `continue_trace`, which
+does nothing without a recorded trace. So a trace that is not sampled costs only its first span. Spans contain no text
+of an error, a manifest or an answer, because such a text may contain a secret.
 """
 
 from __future__ import annotations  # Otherwise a command would import all events for one question.
@@ -102,7 +101,7 @@ def is_on() -> bool:
 
 
 def clock_ns() -> int:
-    """Returns the current time as `record_decision` takes it; 0 when tracing is off."""
+    """Returns the current Unix time in nanoseconds, for `record_decision`; 0 when tracing is off."""
     return 0 if _tracer is None else time.time_ns()
 
 
@@ -110,7 +109,7 @@ def clock_ns() -> int:
 
 
 def current_span() -> Span:
-    """Returns the current span, on which nothing has an effect if there is none."""
+    """Returns the current span. If there is none, returns a span on which all calls have no effect."""
     return trace.get_current_span()
 
 
@@ -177,7 +176,7 @@ class Origins(Generic[K]):
 def continue_trace(
     name: str, kind: SpanKind = INTERNAL, attributes: Attributes = NO_ATTRIBUTES, parent: Headers = ()
 ) -> AbstractContextManager[Span]:
-    """Continues a trace: the parent's, or else the current one. Does nothing when there is none."""
+    """Opens a span in the parent's trace, or else in the current trace. Does nothing if there is none."""
     if _tracer is None or not (parent or trace.get_current_span().is_recording()):
         return _OFF
     return _started_span(_tracer, name, kind, attributes, _context_of_headers(parent) if parent else None)
@@ -186,8 +185,9 @@ def continue_trace(
 def begin_or_continue_trace(
     name: str, kind: SpanKind, attributes: Attributes = NO_ATTRIBUTES, parent: Headers = ()
 ) -> AbstractContextManager[Span]:
-    """Continues a trace as `span` does, or begins one when there is none."""
+    """Opens a span as `continue_trace` does. If there is no trace, a new one begins."""
     current = trace.get_current_span()
+    # A current span that is valid and not recorded belongs to a trace that was not sampled: no new one begins then.
     if _tracer is None or (not parent and current is not INVALID_SPAN and not current.is_recording()):
         return _OFF
     return _started_span(_tracer, name, kind, attributes, _context_of_headers(parent) if parent else None)
@@ -215,7 +215,7 @@ def record_decision(
 ) -> Headers:
     """Records a decision that began at started_ns as a span. Returns the headers for the records of the decision.
 
-    parent: headers of its input; empty headers: no span and no new trace. None: a trace begins here.
+    parent: the trace headers of the input; if they are empty, nothing is recorded. None: a new trace begins here.
     """
     if _tracer is None or parent == ():
         return ()
@@ -229,9 +229,9 @@ def record_decision(
 def sending_span(
     topics: Collection[str], records: int, client: str, traces: Collection[Headers], *, goes_on: bool
 ) -> AbstractContextManager[Span]:
-    """Opens a span for one write of many records. Its parent is the first decision; it has links to the others.
+    """Opens a span for one write of several records. Its parent is the first trace; it has links to the others.
 
-    goes_on: continues the current trace, if any.
+    records: their number. goes_on: if no record has a trace, the span continues the current trace, if any.
     """
     first, *others = dict.fromkeys(found for found in traces if found) or ((),)
     if _tracer is None or not (first or goes_on):

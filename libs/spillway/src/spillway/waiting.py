@@ -1,4 +1,4 @@
-"""Waits for an event for a limited time. Not by asyncio.wait_for, which may lose a cancellation before Python 3.12."""
+"""Waits for an event for a limited time. asyncio.wait_for may lose a cancellation before Python 3.12."""
 
 import asyncio
 from contextlib import suppress

@@ -125,7 +125,7 @@ _kept_policy = lru_cache(maxsize=POLICIES_KEPT_MAX)(_decode_policy)
 
 
 def _shared_policy(data: bytes) -> Policy:
-    """Returns a policy from a cache: workloads share few policies, and most of a declaration to read is its policy."""
+    """Returns a policy, from a cache if it is small. Workloads share few policies, and a policy is slow to decode."""
     return _kept_policy(data) if len(data) <= POLICY_BYTES_KEPT_MAX else _decode_policy(data)
 
 
@@ -136,7 +136,7 @@ register_reader(Policy, lambda message: _shared_policy(message.SerializeToString
 
 
 class _Strings:
-    """The string table of one message."""
+    """The string table of one message: each text once, with its index."""
 
     def __init__(self) -> None:
         self.index: dict[str, int] = {}

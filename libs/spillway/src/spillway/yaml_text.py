@@ -38,7 +38,7 @@ class ValueBudget:
             raise yaml.YAMLError(f"more than {self._most} values")
 
     def take_repeated_bytes(self, count: int) -> bool:
-        """Returns whether so many bytes are left, and takes them if so."""
+        """Takes `count` bytes from the budget if that many are left. Returns whether they were."""
         if count > self._repeated_left:
             return False
         self._repeated_left -= count
@@ -83,6 +83,7 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
             self._flattening -= 1
         if self._flattening:
             self._count_merged_entries(len(node.value))
+        # A first key from an earlier place in the text was merged. A mapping that is written out may be larger.
         if len(node.value) > MERGED_MAX and node.value[0][0].start_mark.index < node.start_mark.index:
             raise yaml.YAMLError(f"{len(node.value)} entries are merged: expected at most {MERGED_MAX}")
 

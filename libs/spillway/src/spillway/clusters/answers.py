@@ -58,7 +58,7 @@ class CountedObject(Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class _Count:
-    """Counts the page that is being decoded. Decoding never suspends, so there is one such page at a time."""
+    """The counter of the page that is being decoded. Decoding never suspends, so one counter is enough."""
 
     most: int = 0
     found: int = 0
@@ -101,7 +101,7 @@ class ApiStatus(Struct, frozen=True, gc=False):
 
     @property
     def is_about_rights(self) -> bool:
-        """Returns whether Kubernetes' authorizer refused. Admission also uses the reason Forbidden."""
+        """Returns whether Kubernetes' authorizer refused. It looks at the text: admission also uses Forbidden."""
         return self.reason == "Forbidden" and NO_RIGHT.search(self.message) is not None
 
     @property
@@ -158,13 +158,13 @@ def read_status(body: bytes) -> ApiStatus:
 
 
 class BadLine(Exception):
-    """A line of a watch is too long, or too many lines in a row are empty."""
+    """Raised if a line of a watch is too long, or if too many lines in a row are empty."""
 
 
 class Lines:
     """Joins chunks into lines, and holds at most `limit` bytes of a line that has not ended.
 
-    empty_max: empty lines in a row. An empty line is no change, so no reader would notice an endless run of them.
+    empty_max: the most empty lines in a row. They yield nothing, so a reader would not notice an endless run of them.
     """
 
     def __init__(self, limit: int, empty_max: int) -> None:

@@ -125,12 +125,12 @@ class Probe:
 
     nodes: int
     pods: int
-    started_at: float  # the loop's clock, before the first of the two requests
+    started_at: float  # By the loop's clock, in seconds, before the first of the two requests.
     version: int | None = None
 
 
 class ClusterApi(Lists):
-    """The API of one cluster. The probe and logs may have their own transports; without them `transport` serves all."""
+    """The API of one cluster. Without a transport of their own, the probe and the logs use `transport`, too."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class ClusterApi(Lists):
     def follow_objects(
         self, kind: Kind, *, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[tuple[Change, ...]]:
-        """Yields changes without end. Failures are yielded as Failed and tried again; only a bug raises."""
+        """Yields changes without end. A failure is yielded as FollowingFailed and tried again; only a bug raises."""
         return Reflector(self, kind, objects.selector_params(label_selector, field_selector)).changes()
 
     def follow_in_pages(self, kind: Kind, *, label_selector: str = "") -> AsyncIterator[tuple[Change, ...]]:
@@ -161,7 +161,7 @@ class ClusterApi(Lists):
     def follow_manifests(
         self, kind: Kind, *, label_selector: str = "", field_selector: str = ""
     ) -> AsyncIterator[tuple[Change, ...]]:
-        """Follows with whole manifests instead of values of the kind's type."""
+        """Follows as `follow_objects` does, but yields whole manifests instead of values of the kind's type."""
         return Reflector(self, kind, objects.selector_params(label_selector, field_selector), whole=True).changes()
 
     async def count_nodes_and_pods(self) -> Probe:
@@ -171,7 +171,7 @@ class ClusterApi(Lists):
         return Probe(nodes, pods, started_at, version_number(version))
 
     async def get(self, kind: Kind, namespace: str, name: str) -> Manifest | None:
-        """Returns an object, or None. A quorum read: never older than a write that was answered before it."""
+        """Returns an object; None if it is absent. A quorum read: it sees each write that was answered before."""
         response = await self._send_request("GET", kind.path(namespace, name))
         if self._is_object_absent(response):
             return None
@@ -316,11 +316,11 @@ class ClusterApi(Lists):
         as_of_version: str = "",
         grace_seconds: int | None = None,
     ) -> Manifests:
-        """Deletes the objects of a list with these selectors, each by its name, one by one inside the API server.
+        """Deletes the objects that these selectors match. The API server lists them and deletes each by its name.
 
-        as_of_version: the list is as of this version, so newer objects are not in it. Conflict if the server does not
-        keep it. No uid is compared: another object of a listed name is deleted, too. Absent objects are skipped. Raises
-        Refused when one delete is refused; others may have been done. Returns the objects as listed.
+        as_of_version: the list is as of this version, so newer objects are not in it. Raises Conflict if the server no
+        longer has that version. No uid is compared: a newer object with a listed name is deleted, too. Absent objects
+        are skipped. Raises Refused if one delete is refused; others may have been done. Returns the listed objects.
         """
         if not (namespace and field_selector):
             raise ValueError(f"a collection of {kind.plural}: expected a namespace and a field selector")
@@ -353,7 +353,7 @@ class ClusterApi(Lists):
             await transport.close()
 
     async def _count_objects(self, kind: Kind) -> tuple[int, str]:
-        """Returns the number of objects, and the resourceVersion of that list."""
+        """Returns the number of objects of a kind, and the resourceVersion of the list that gave it."""
         call = self._probe_transport.request("GET", kind.path(), {"limit": "1"})
         response = await self._await_response(call, self.settings.probe_timeout_seconds)
         page = self.count_page_objects(kind, self.read_body(response), 1 + self.settings.page_slack_objects)

@@ -1,4 +1,4 @@
-"""Reads the credential of a given name, and opens sessions with its Kubernetes API.
+"""Reads the credential of a cluster, and opens sessions with the Kubernetes API that it names.
 
 A credential is a kubeconfig file `<folder>/<name>.kubeconfig`, YAML or JSON. We read it without a library: the known
 libraries do not name the wrong field, and they leave private keys in files (docs/adr/0035).

@@ -10,7 +10,7 @@ read."""
 
 
 class BadCredentials(Exception):
-    """Raised for a wrong kubeconfig. The text has file, field and the expected value, never the value: a secret."""
+    """Raised for a wrong kubeconfig. The text has file, field and expected value. It never has a value: a secret."""
 
 
 @dataclass(frozen=True, slots=True)

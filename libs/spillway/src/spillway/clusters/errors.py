@@ -27,7 +27,7 @@ class ClusterUnreachable(Exception):
 
 
 class Conflict(Exception):
-    """409: the object exists already, or is not at the version that the caller read.
+    """Raised for a 409: the object exists already, or is not at the version that the caller read.
 
     The caller reads again and compares.
     """
@@ -39,18 +39,18 @@ class Conflict(Exception):
 
 
 class WriteHeldBack(Conflict):
-    """A write was not sent, because it may be out of date by now: see Transport.may_write."""
+    """Raised if a write was not sent, because its decision may be out of date by now. See Transport.may_write."""
 
     def __init__(self) -> None:
         super().__init__("WriteHeldBack", "what it was decided on may be out of date: it was not sent")
 
 
 class AlreadyExists(Conflict):
-    """A create failed because an object of that name exists."""
+    """Raised if a create failed because an object of that name exists."""
 
 
 class Refused(Exception):
-    """The cluster answered and refused: admission, quota, RBAC, an invalid object, a missing namespace."""
+    """Raised if the cluster answered and refused: admission, quota, RBAC, an invalid object, a missing namespace."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -60,26 +60,26 @@ class Refused(Exception):
 
 
 class Forbidden(Refused):
-    """403 of the cluster's authorizer: our account lacks the right. The text names cluster, verb and resource."""
+    """Raised for a 403 of the cluster's authorizer: our account lacks the right. The text names the right."""
 
     def __init__(self, cluster: str, message: str) -> None:
         super().__init__(403, f"Forbidden by cluster {cluster}", message)
 
 
 class NotFound(Refused):
-    """404: the object of a write does not exist, or the namespace of a create does not."""
+    """Raised for a 404: the object of a write, or the namespace of a create, does not exist."""
 
 
 class Expired(ClusterUnreachable):
-    """The version, or the position in a list, is no longer kept (410). Only a new list helps.
+    """Raised if the server no longer has the version, or the position in a list (410). Only a new list helps.
 
     It is also raised when the server went back to an earlier state since (504, or a watch without events).
     """
 
 
 class TooMuch(ClusterUnreachable):
-    """A list is beyond the limit of objects, bytes or time. The detail names the limit."""
+    """Raised if a list is beyond the limit of objects, bytes or time. The detail names the limit."""
 
 
 class TooLarge(ClusterUnreachable):
-    """An answer has more bytes than are accepted. A list in smaller pages may succeed."""
+    """Raised if an answer has more bytes than are accepted. A list in smaller pages may succeed."""

@@ -141,15 +141,15 @@ class _Run:
 
 _RUNS: Final[set[_Run]] = set()
 START_SECONDS_MAX: Final = 1.0
-"""How long an ending process waits for a plugin that is being started, to kill it."""
+"""The most seconds that an ending process waits for the start of a plugin, in order to kill the plugin."""
 
 
 class _Stopped(Exception):
-    """Raised if we ended the run. Its text is the reason."""
+    """Raised if we end the run of a plugin early. Its text is the reason."""
 
 
 def _run_plugin(plugin: Plugin, info: str, bounds: PluginBounds) -> bytes:
-    """Runs the plugin and returns its standard output. Fails with BadCredentials."""
+    """Runs the plugin and returns its standard output. Raises BadCredentials."""
     run = _Run()
     _RUNS.add(run)
     try:
@@ -225,8 +225,10 @@ def _seconds_left(deadline: float, bounds: PluginBounds) -> float:
 
 
 def _kill_process_group(process: "subprocess.Popen[bytes]") -> None:
-    """Kills the process group unless its process has ended. Nobody has waited for it yet, so its number is still its
-    own."""
+    """Kills the process group unless its end was read already.
+
+    Until then the system cannot give its process id to another process, so no other process is killed.
+    """
     if process.returncode is None:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -249,7 +251,7 @@ def end_all_plugins() -> None:
             _kill_process_group(run.process)
 
 
-# ── What it said ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── The answer of a plugin ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def escaped_text(text: str, most: int = 300) -> str:
@@ -258,8 +260,8 @@ def escaped_text(text: str, most: int = 300) -> str:
 
 
 def _last_line(plugin: Plugin, said: bytes) -> str:
-    """Returns the last line of standard error, without values that the kubeconfig gives to the plugin: they may be
-    secret."""
+    """Returns the last line of standard error for an error text. Values that the kubeconfig gives to the plugin are
+    hidden in it, because they may be secret."""
     lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
     if not lines:
         return ", and said nothing"

@@ -46,9 +46,9 @@ def _read_bounded_file(path: Path) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ConfigField:
-    """A mapping or a list in the file. Its methods raise BadCredentials.
+    """A mapping or a list in a kubeconfig. Its methods raise BadCredentials for a wrong value.
 
-    place: the path to it, as `users[u].user.exec`.
+    path: of the file. place: where it is in the file, for example `users[u].user.exec`.
     """
 
     path: Path
@@ -87,8 +87,10 @@ class ConfigField:
         return value or []
 
     def find_named_entry(self, listed_in: str, namer: "ConfigField", key: str, inner: str) -> "ConfigField":
-        """Returns the inner mapping of one entry of the list `listed_in`: the only one with the name that namer has at
-        `key`."""
+        """Returns the mapping `inner` of the entry that another field names, for example the user of a context.
+
+        The name is at `key` of `namer`. The list `listed_in` must have exactly one entry with that name.
+        """
         value = self.child_field(listed_in).value
         name, entries = namer.read_text(key), value if isinstance(value, list) else []
         found = [entry for entry in entries if isinstance(entry, dict) and entry.get("name") == name]

@@ -27,7 +27,7 @@ objects. After a page of less than a quarter of the bound, the next request asks
 
 
 class _Tally:
-    """Counts what one list has brought. Raises TooMuch, which names the bound."""
+    """Counts the objects and bytes of one list, and its time. Raises TooMuch beyond a bound, and names the bound."""
 
     def __init__(self, api: Requests, kind: Kind, *, whole: bool) -> None:
         self._api, self._kind = api, kind
@@ -107,7 +107,7 @@ class Lists(Requests):
         return found
 
     def count_page_objects(self, kind: Kind, body: bytes, most: int) -> ListPage[answers.CountedObject]:
-        """Counts the objects of a page without reading them. More than `most` objects are garbage."""
+        """Counts the objects of a page without decoding them. Raises ClusterUnreachable for more than `most`."""
         try:
             return answers.count_objects(body, most)
         except answers.UNREADABLE as error:

@@ -48,7 +48,7 @@ class PodLogs:
         self._open = 0
 
     async def read_log_chunks(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
-        """Yields chunks that may end anywhere. It holds only the current chunk."""
+        """Yields the log in chunks that may end anywhere. Only the current chunk is in memory. Raises Refused."""
         settings = self._requests.settings
         if self._open >= settings.max_log_streams:
             limit = f"{settings.max_log_streams} logs of {self._requests.name} are being read already"
@@ -65,9 +65,9 @@ class PodLogs:
             self._open -= 1
 
     async def _request_log_chunks(self, path: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
-        """Yields chunks.
+        """Yields the chunks of a log that is being opened, without the empty first one.
 
-        A kubelet answers with the first line, so a log that is followed may be silent as long as it is open.
+        A kubelet sends its answer with the first line. So a log that is followed may be silent for its whole time.
         """
         settings = self._requests.settings
         begin = asyncio.get_running_loop().time()

@@ -21,7 +21,7 @@ class Credentials:
     outcome.
 
     read: reads the endpoint. It may wait for a slow disk or an exec plugin, so it gets a thread of its own.
-    now: returns Unix seconds.
+    now: returns the time in Unix seconds.
     """
 
     def __init__(
@@ -33,10 +33,10 @@ class Credentials:
         self._read = read
         self._settings = settings or RenewalSettings()
         self._now = now
-        self._endpoint: Endpoint | None = None  # None: read it before the next request
+        self._endpoint: Endpoint | None = None  # None: the next request waits for a reading.
         self._reading: asyncio.Future[Endpoint] | None = None
-        self._renew_at = math.inf  # Unix seconds: from then on a request begins a reading, and does not wait for it
-        self._ends_at = math.inf  # Unix seconds: from then on requests wait for a reading
+        self._renew_at = math.inf  # Unix seconds. From then on a request begins a reading, without waiting for it.
+        self._ends_at = math.inf  # Unix seconds. From then on requests wait for a reading.
 
     async def current_endpoint(self) -> Endpoint:
         """Returns the endpoint. Raises BadCredentials, also when the reading takes too long."""
@@ -96,7 +96,7 @@ class Credentials:
         if endpoint.ends_at is None:
             return (now + settings.look_seconds if endpoint.files else math.inf), math.inf
         ahead = min(settings.ahead_seconds, (endpoint.ends_at - now) / 5)
-        # With a wrong clock every answer has ended already, but the cluster may still accept it.
+        # With a wrong clock every credential seems to have ended, but the cluster may still accept it.
         earliest = now + settings.failed_pause_seconds if endpoint.ends_at <= now else now
         return max(endpoint.ends_at - ahead, earliest), max(endpoint.ends_at, earliest)
 

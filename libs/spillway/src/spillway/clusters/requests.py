@@ -92,6 +92,7 @@ class Requests:
         while True:
             call = self._transport.request(method, path, params, body, content_type, accept)
             response = await self._await_response(call, self.settings.request_timeout_seconds)
+            # A write is repeated only after 429: after a server error it may have been done.
             passing = response.status == TOO_MANY or (method == "GET" and response.status >= SERVER_ERRORS)
             if not passing or attempt >= self.settings.read_attempts:
                 return response
@@ -109,7 +110,8 @@ class Requests:
         return ClusterUnreachable(self.name, "garbage", str(TransportStatus(response.status, response.body)))
 
     def read_body(self, response: Response) -> bytes:
-        """Returns the body of an answer to a read. Raises the error for any status but 2xx."""
+        """Returns the body of an answer to a read. Raises Expired or ClusterUnreachable for any status but 2xx."""
+        # A server that was restored from a backup answers 504 to a version that it has not reached again.
         late = response.status >= SERVER_ERRORS and answers.read_status(response.body).names_a_later_version
         if response.status == GONE or late:
             raise Expired(self.name, "server", answers.read_status(response.body).message)
@@ -137,7 +139,7 @@ class Requests:
         return self.decode_json(answers.MANIFEST, body)
 
     def check_size(self, body: bytes | msgspec.Raw) -> None:
-        """Checks the size of one object before it is decoded."""
+        """Raises ClusterUnreachable for an object of more than max_object_bytes. Call it before decoding."""
         if memoryview(body).nbytes > self.settings.max_object_bytes:
             detail = f"an object of more than max_object_bytes ({self.settings.max_object_bytes})"
             raise ClusterUnreachable(self.name, "garbage", detail)

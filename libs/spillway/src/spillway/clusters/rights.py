@@ -1,7 +1,7 @@
-"""The rights of each service's account in a cluster: the one table from which deploy/rbac is generated. Pure.
+"""The rights of each service's account in a cluster. deploy/rbac is generated from this table. Pure.
 
-It has the form of Kubernetes' rbac.authorization.k8s.io/v1. A service needs no other right: in the path tests and the
-simulation each account has only these rights.
+The table has the form of Kubernetes' rbac.authorization.k8s.io/v1. A service needs no other right: in the path tests
+and the simulation each account has only these rights.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,7 +36,7 @@ from spillway.kubernetes.pod_metrics import NODE_METRICS, POD_METRICS
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """One verb on one resource of an API group; "" is the core group. resource: with its subresource, as `pods/log`.
+    """One verb on one resource of an API group; "" is the core group. resource: for example `pods` or `pods/log`.
 
     namespace: the only namespace of the right; empty: all namespaces.
     """

@@ -63,8 +63,8 @@ class Transport(Protocol):
     ) -> Response: ...
 
     def stream(self, path: str, params: Mapping[str, str], accept: str = JSON) -> AsyncGenerator[bytes, None]:
-        """Yields raw chunks that may end anywhere; an empty one first, when the stream is open. Raises TransportStatus
-        if refused."""
+        """Yields raw chunks that may end anywhere. The first chunk is empty and shows that the stream is open. Raises
+        TransportStatus if the server refuses."""
         ...
 
     async def close(self) -> None: ...
@@ -181,7 +181,7 @@ def may_change(method: str, params: Mapping[str, str]) -> bool:
 
 
 _TURNS: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore]()
-"""The places for large answers, by event loop. A process has one loop."""
+"""The semaphore that limits the large answers of all clusters, by event loop. A process has one loop."""
 
 
 def _large_body_semaphore(most: int) -> asyncio.Semaphore:

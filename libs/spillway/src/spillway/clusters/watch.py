@@ -103,13 +103,13 @@ Change = ListedObjects | ListedPage | PagesEnded | ObjectUpserted | ObjectRemove
 
 
 class Reflector:
-    """Lists, then watches.
+    """Lists the objects of one kind, then watches them.
 
-    Lists again only when its version is gone, when it cannot read an answer, or when open watches from its version
-    bring nothing, not even a bookmark.
+    It lists again only when the server no longer has its version, when an answer cannot be read, or when watches bring
+    nothing, not even a bookmark.
 
-    An API server behaves in this last way when its etcd was restored from a backup. Its versions begin again from
-    there, and it waits until one is later than the requested version. It reports no change until then.
+    Watches bring nothing after an API server's etcd was restored from a backup. Its versions go on from the backup, and
+    it reports no change until they pass the requested version.
     whole: yields objects as manifests, not as the kind's type. paged: yields lists as ListedPage and PagesEnded, so
     that memory never holds a whole list.
     """
@@ -162,16 +162,17 @@ class Reflector:
             await asyncio.sleep(max(least_seconds, pause_seconds))
 
     def _setbacks_now(self) -> int:
-        """Returns the number of setbacks in a row.
+        """Returns the number of failures in a row, this one included.
 
-        A watch that lived for a while resets it, so only short watches add pauses.
+        A watch that lasted for SHORT_WATCH_SECONDS begins a new row, so only failures of short watches add up.
         """
         since = self._watching_since
         fresh = since is not None and asyncio.get_running_loop().time() - since >= SHORT_WATCH_SECONDS
         return 1 if fresh else self._setbacks + 1
 
     def _note_silence(self) -> None:
-        """Adds the time of a watch that ended without an event. Watches that a proxy ends early add up."""
+        """Adds up the time of watches that ended without an event. After watch_idle_seconds, the objects are listed
+        again. So watches that a proxy ends early are noticed, too."""
         if self._opened_at is None or self._heard:
             return
         self._silent_seconds += asyncio.get_running_loop().time() - self._opened_at

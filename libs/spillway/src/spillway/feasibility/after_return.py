@@ -1,4 +1,4 @@
-"""Computes the nodes of a cluster as if all its lent nodes were back: without pool pods and without our marks."""
+"""Computes the nodes of a cluster as if all its lent nodes were back: without real pods of pools, without our marks."""
 
 from dataclasses import replace
 
@@ -13,9 +13,9 @@ Bools = npt.NDArray[np.bool_]
 
 
 def nodes_after_return(nodes: ClusterNodes) -> ClusterNodes:
-    """Returns the nodes after all loans are over.
+    """Returns the nodes as they will be after all loans are over.
 
-    The row of a lent node has only its owner's pods in `requested` already.
+    `requested` stays as it is: in the row of a lent node it counts only the owner's pods.
     """
     columns = nodes.columns_of_all_nodes()
     returned = ClusterNodes()
@@ -34,7 +34,7 @@ def nodes_after_return(nodes: ClusterNodes) -> ClusterNodes:
 
 
 def _pool_pod_mask(columns: NodeColumns) -> Bools:
-    """Returns [entries of pods]: whether they are pool pods."""
+    """Returns, for each entry of the pod columns, whether its pods are real pods of a pool, by their namespace."""
     of_pool = [table.namespace.startswith(POD_NAMESPACE_PREFIX) for table in columns.pod_tables]
     found: Bools = np.array(of_pool, np.bool_)[columns.pod_sets] if of_pool else np.zeros(0, np.bool_)
     return found

@@ -1,4 +1,4 @@
-"""The view of the fleet by the capacity streams: clusters, their nodes, our workloads in them, and their age."""
+"""One cluster as its capacity records describe it: its nodes, our workloads there, and the age of these facts."""
 
 from collections import OrderedDict
 from collections.abc import Iterable
@@ -47,7 +47,8 @@ class ClusterView:
     """One cluster. Only the apply methods change it.
 
     revision: rises when room may have changed. serial: unique among all views, also among views of the same name.
-    heard_at, bound_at: by the caller's clock, in seconds; NEVER before the first time.
+    heard_at: the time of the last heartbeat. bound_at: the last time at which a workload got more bound pods. Both are
+    by the caller's clock, in seconds; NEVER before the first time.
     twin_of: the cluster of the fleet with the same API server that joined earlier; empty when there is none.
     claims: the volume claims of each namespace that has any. claims_revision: rises when one of them changes.
     unread: the resources that our account has no right to read there; then its volumes are unknown.
@@ -117,7 +118,7 @@ class ClusterView:
 
     @property
     def twin_reason(self) -> str:
-        """Returns the reason why this cluster's nodes are not counted; empty if they are counted."""
+        """Returns the reason why the nodes of a twin are not counted here; empty if this cluster is no twin."""
         return f"the same API server as {self.twin_of}" if self.twin_of else ""
 
     @property
@@ -127,7 +128,7 @@ class ClusterView:
 
     @property
     def hand_over_target(self) -> str:
-        """Returns the name under which its API server joined first, if this name is a twin that hands over; else ""."""
+        """Returns `twin_of` if the replicas here must go elsewhere; else "". Both names are of the same API server."""
         return self.twin_of if self.must_hand_over else ""
 
     def lost_seconds(self, now: float, age_max_seconds: float) -> float | None:
@@ -209,7 +210,7 @@ class ClusterView:
     ) -> set[WorkloadKey]:
         """Applies changed rows or a heartbeat. Returns the workloads whose facts may have changed.
 
-        now: NEVER for a record of unknown age, from before this reader began. Such a record makes nothing fresh.
+        now: NEVER for a record from before this reader began, whose age is unknown. Such a record makes nothing fresh.
         """
         if event.epoch < max(self.epoch, self._claimed):
             return set()
@@ -251,7 +252,7 @@ class ClusterView:
             self.unread = event.unread
             self.claims_revision += 1
         self._note_trouble(self.trouble_code, now)
-        # A new owner that has not listed yet does not know the nodes that we have. So our age stays as it was.
+        # A new collector that has not listed yet does not know the nodes of this view. So the age stays as it was.
         if not newer and NEVER not in (event.age_ms, now):
             self.age_ms, self.heard_at = event.age_ms, now
 

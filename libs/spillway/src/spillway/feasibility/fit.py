@@ -179,7 +179,10 @@ def _fit_within_bound(fits: Fit, bound: SpreadBound | NearBound, texts: Sequence
 
 
 def _has_taker_when_empty(per_node: Int64s, nodes: ClusterNodes) -> bool:
-    """Returns whether the first node that takes a replica now would take it empty: then at least as much is free."""
+    """Returns whether the first node that takes a replica now would also take it if nothing ran there.
+
+    That is so if no requested amount is negative: an empty node then has at least as much room.
+    """
     rows = np.flatnonzero(per_node)[:1]
     return len(rows) > 0 and bool((nodes.requested[:, rows] >= 0).all())
 
@@ -231,7 +234,10 @@ def max_replicas_on_group_node(shape: Shape, group: NodeGroup) -> int:
 
 
 def _is_volume_limit_met(limit: VolumeLimit, labels: Mapping[str, str]) -> bool:
-    """Returns whether the certain labels of new nodes meet a volume limit. Nodes may get further labels."""
+    """Returns whether the labels of a node group's template surely meet a volume limit.
+
+    A new node may get further labels, so only terms with the operators In and Exists count.
+    """
     sure = (term for term in limit.terms if all(entry.operator in ("In", "Exists") for entry in term.labels))
     return any(matches_labels(term.labels, labels) for term in sure)
 

@@ -67,7 +67,7 @@ class ClusterNodes:
 
     @property
     def loan_states(self) -> frozenset[tuple[str, int]]:
-        """Returns each lent or recalled node with its state, as a value that differs after any change of loans."""
+        """Returns (name, state) of each lent or recalled node. Callers compare two results to find changed loans."""
         if self._loans[0] != self.revision:
             rows = np.flatnonzero((self.state != NODE_OWNED) & self.live_mask).tolist()
             self._loans = self.revision, frozenset((self.names[row], int(self.state[row])) for row in rows)
@@ -249,7 +249,7 @@ class ClusterNodes:
         return np.where(values != NO_DOMAIN, found, NO_DOMAIN)
 
     def _domain_ids_of_hosts(self) -> Int64s:
-        """Returns [rows]: the row itself. Nodes whose hostname is not their name may share the id of another node."""
+        """Returns [rows]: the domain id of each node's hostname, which is its own row. Equal hostnames share one id."""
         hosts, explicit = np.arange(len(self.block)), self.explicit_hostnames()
         first: dict[str, int] = {}
         for row in np.flatnonzero(self.live_mask & np.isin(self.label_set, list(explicit))).tolist():
@@ -288,9 +288,9 @@ class ClusterNodes:
         self._sets_seen = len(self.label_sets)
 
     def allocatable_and_requested(self) -> tuple[dict[str, int], dict[str, int]]:
-        """Returns allocatable and requested by resource, over the nodes that count here.
+        """Returns the sums of allocatable and of requested by resource, over the nodes that count here.
 
-        Each node counts in one cluster.
+        A lent node counts in the pool cluster alone.
         """
         counted = self.counted_mask
         return (
@@ -357,12 +357,12 @@ class ClusterNodes:
 
 
 def _saturated_sum(amounts: Int64s) -> int:
-    """Returns the sum, saturated at 64 bits. NumPy's own sum of large amounts would overflow, so it adds two halves."""
+    """Returns the sum, at most the largest 64-bit integer. NumPy's sum could overflow, so both halves are summed."""
     return clamp_to_int64((int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum()))
 
 
 def _intern_values(values: Sequence[T], ids: dict[T, int], table: list[T]) -> Int64s:
-    """Returns the local id of each entry in a record's table. New entries get new ids."""
+    """Returns our id of each value in a record's table, in its order. New values are appended to our `table`."""
     local = []
     for value in values:
         if value not in ids:

@@ -73,7 +73,7 @@ def has_unique_hostnames(nodes: ClusterNodes) -> bool:
 
 
 def is_one_replica_per_node(shape: Shape, nodes: ClusterNodes) -> bool:
-    """Returns whether a node takes at most one replica."""
+    """Returns whether each node takes at most one replica: by host ports, or by anti-affinity of the replicas."""
     if shape.host_ports:
         return True
     own = any(
@@ -135,6 +135,7 @@ def _ceiling_of_spread(spread: Spread, shape: Shape, nodes: ClusterNodes, counti
     counted = np.bincount(domains[counting], minlength=size) > 0
     pods = nodes.pods.pod_counts_of_tables(tables, len(domains))
     present = np.bincount(domains[counting], pods[counting], minlength=size).astype(np.int64)
+    # Below minDomains, the scheduler takes the emptiest domain as having no pod: the ceiling is then the skew alone.
     few = int(np.count_nonzero(counted)) < spread.min_domains
     return Ceiling(domains, present, spread.max_skew, None if few else counted)
 
@@ -179,7 +180,7 @@ def _nodes_sharing_domain(tables: Sequence[int], key: str, nodes: ClusterNodes) 
     domains = nodes.domain_ids(key)
     taken = np.zeros(int(domains.max(initial=NO_DOMAIN)) + 2, np.bool_)
     taken[domains[nodes.pods.pod_counts_of_tables(tables, len(domains)) > 0]] = True
-    taken[NO_DOMAIN] = False
+    taken[NO_DOMAIN] = False  # NO_DOMAIN is −1, so this is the last entry, that of nodes without a domain.
     barred: Bools = taken[domains]
     return barred
 
@@ -206,9 +207,10 @@ def is_selecting_shape(term: PodTerm, bearer: str, shape: Shape, nodes: ClusterN
 
 
 def _filter_near(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> Int64s | None:
-    """Excludes nodes by affinity.
+    """Excludes nodes by pod affinity: each term needs, in the node's domain, a pod that all terms match.
 
-    In each term's domain there must be a pod that all terms match. The first replica is exempt.
+    If no such pod runs and the replicas match all terms themselves, the first replica is exempt. Then it returns the
+    groups of nodes that share all domains, as filter_by_other_pods does.
     """
     domains = [nodes.domain_ids(term.topology_key_or_hostname) for term in shape.near]
     keyed = np.logical_and.reduce([found != NO_DOMAIN for found in domains])

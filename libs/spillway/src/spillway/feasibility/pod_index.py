@@ -23,7 +23,7 @@ _NONE = np.zeros(0, np.int64)
 
 
 class Entries(NamedTuple):
-    """The number of pods of a table on a row. Each array is [k]."""
+    """Numbers of pods as three columns of equal length. Entry i: row rows[i] has counts[i] pods of table tables[i]."""
 
     rows: Int64s
     tables: Int64s
@@ -31,7 +31,7 @@ class Entries(NamedTuple):
 
 
 class PodIndex:
-    """The pods of one cluster. tables: one for each kind of pod.
+    """The bound pods of one cluster. tables: one for all pods that no selector can tell apart.
 
     Changes are appended, and merged at the next read, because usually many changes come between two reads.
     """
@@ -106,9 +106,9 @@ class PodIndex:
         return namespace in self._repelling or ANY_NAMESPACE in self._repelling
 
     def anti_affinity_terms_about(self, namespace: str) -> Iterator[tuple[str, PodTerm, Sequence[int]]]:
-        """Yields once each anti-affinity term that may mean pods of this namespace.
+        """Yields once each anti-affinity term of bound pods that may select pods of this namespace.
 
-        It comes with the namespace and the tables of the pods that have it.
+        Each is (namespace of the pods that have the term, the term, the tables of these pods).
         """
         if not self.may_repel_pods_of(namespace):
             return

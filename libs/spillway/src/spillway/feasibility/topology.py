@@ -8,8 +8,8 @@ One ceiling: the number is the same for all picks. The emptiest domain rises unt
 of (pods there + room); the others rise to m + skew.
 
 Several ceilings over nested domains (hosts in zones): at the end, called a standstill here, each domain is full, or at
-its ceiling, or barred by an outer domain. Counted from the inside out that gives the least number. The most is the
-same sum with the ceilings as high as they can get.
+its ceiling, or barred by an outer domain. The sum over the domains, from the inner to the outer ones, is the least
+number. The most is the same sum with the ceilings as high as they can get.
 
 Domains that cross each other: each placed pod bars at most one place for each ceiling. So any order reaches 1/k of the
 replicas that k ceilings let in.
@@ -80,7 +80,7 @@ class SpreadBound:
 
     @property
     def extra_places_per_pod(self) -> int:
-        """Returns how many of the places left one more counting pod may cost, besides its room."""
+        """Returns how many places one more pod can cost besides its own, if every ceiling counts it."""
         return len(self.ceilings)
 
     def certain_replicas(self, lost: int = 0) -> int:
@@ -98,6 +98,7 @@ class SpreadBound:
             height = only.height_once_filled(np.maximum(room - lost, 0))
             return int(np.clip(height - only.present, 0, room).sum()) + only.sum_outside_domains(self.takes) - lost
         if self._nested is None:
+            # Domains that cross: 1/k of what k ceilings let in, rounded up (see the top of this module).
             return -(-max(0, self._packed_replicas() - lost) // len(self.ceilings))
         return self._nested.least_replicas(lost) - lost
 
@@ -119,7 +120,7 @@ class SpreadBound:
         return min(most, self._nested.total_replicas(heights))
 
     def _packed_replicas(self) -> int:
-        """Returns the replicas of one arrangement under the ceilings at their lowest, not of the best one."""
+        """Returns how many replicas one arrangement places with all ceilings at their lowest. Others may place more."""
         rows = np.flatnonzero(self.takes)
         keys = np.stack([ceiling.domains[rows] for ceiling in self.ceilings])
         kinds, kind_of_row = np.unique(keys, axis=1, return_inverse=True)
@@ -162,7 +163,10 @@ class _Nested:
         return _sums_by_domain(self.parents[index - 1], levels[index - 1], len(self.ceilings[index].present))
 
     def _heights_at_standstill(self, index: int, emptiest: int, lost: int) -> tuple[list[int], list[Int64s]]:
-        """Returns the lowest heights at a standstill with a ceiling's emptiest domain at this level, and the sums."""
+        """Returns the lowest heights at a standstill, and the replicas by domain that follow from them.
+
+        emptiest: the number of pods in the emptiest domain of the ceiling `index`, also called its level.
+        """
         heights = [ceiling.lowest_height for ceiling in self.ceilings]
         if self.ceilings[index].counted is not None:
             heights[index] = emptiest + self.ceilings[index].skew
@@ -196,7 +200,7 @@ class _Nested:
         return self._may_stand_with_heights(index, emptiest, heights, levels, lost)
 
     def _bend_levels(self, index: int, emptiest: int) -> list[int]:
-        """Returns the levels above this one at which a domain begins to fill, is full, or is as low as the emptiest.
+        """Returns the levels above `emptiest` at which a domain begins to fill, is full, or is as low as the emptiest.
 
         Between two of these levels, the replicas in the domains grow by the same number for each level. Heights are the
         smallest of such sums. The most that the other domains can fill is one sum minus the smallest of such
@@ -230,7 +234,7 @@ class _Nested:
             return least
         if not self._may_stand_at_level(index, most, lost):
             return most + 1
-        while least < most:  # From the first such level on, all levels stand.
+        while least < most:  # Above the first level with a standstill, each level up to `most` has one.
             middle = (least + most) // 2
             least, most = (least, middle) if self._may_stand_at_level(index, middle, lost) else (middle + 1, most)
         return least
@@ -264,7 +268,7 @@ class _Nested:
 
 
 def _nested_ceilings(takes: Int64s, ceilings: Sequence[Ceiling]) -> _Nested | None:
-    """Returns the ceilings as levels, or None where domains cross. A node without a domain is one of its own."""
+    """Returns the nested ceilings; None if domains cross, or for one ceiling. A node without a domain gets its own."""
     if len(ceilings) < 2:
         return None
     rows = np.flatnonzero(takes)
@@ -286,7 +290,7 @@ def _domains_in_play(ceiling: Ceiling, takes: Int64s) -> int:
 
 
 def _with_singles(ceiling: Ceiling, rows: Int64s) -> Ceiling:
-    """Returns the ceiling with a domain of its own for each of these rows that has none, far below any height."""
+    """Returns the ceiling with a new domain for each of these rows that has none. It never limits such a domain."""
     alone = rows[ceiling.domains[rows] == NO_DOMAIN]
     if not len(alone):
         return ceiling

@@ -1,7 +1,7 @@
 """Connects clients to Kafka: the arguments of every aiokafka client, and the reason why a broker refuses a client.
 
-Passwords and keys are in files, and their content is never shown. A process reads them once. LogReader connects again
-each time, so it is refused as soon as a client that lost its connection would be.
+Passwords and keys are in files, and their content is never shown. A process reads them once. LogReader opens new
+connections each time, so it notices early that a broker would refuse a client that connects again.
 """
 
 import asyncio

@@ -87,7 +87,7 @@ class UnreadRest:
 class Taken:
     """Counts what the batches of one partition in one fetch have brought so far.
 
-    unpacked_bytes: of what is kept. packed_bytes: compressed, of what was decompressed.
+    unpacked_bytes: the decompressed bytes that are kept. packed_bytes: the compressed bytes that were decompressed.
     vain_bytes: the most that may have been decompressed for batches that were refused.
     """
 
@@ -106,13 +106,13 @@ class Taken:
 
 
 class TooManyRecords(ValueError):
-    """The batch's header states more records than BATCH_RECORDS_MAX."""
+    """Raised if a batch's header states more records than BATCH_RECORDS_MAX."""
 
 
 class KafkaBatch:
-    """A batch like aiokafka's, which it uses for all but compressed records. raw: the bytes with the header.
+    """A batch with the methods of aiokafka's batch, which it calls. Only compressed records are read by our own code.
 
-    taken: is updated with what this batch brings.
+    raw: the bytes of the batch with its header. taken: the counts to which this batch adds its own.
     """
 
     def __init__(self, batch: Any, raw: memoryview, taken: Taken) -> None:

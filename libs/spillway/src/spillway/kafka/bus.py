@@ -1,10 +1,11 @@
 """The bus on Apache Kafka. Only this package uses aiokafka, and hpa where it reads the Kafka of other people.
 
-Ends are the last stable offsets. They are read again until they are after all earlier writes, at most for
-marks_seconds. A commit is acknowledged a moment before its mark lets readers pass, and an abandoned transaction must
-not keep anybody from being ready. Nothing committed is behind it: its topics have one writer, and taking the turn ends
-the transaction that the previous writer left open. Group members are static and leave the group when they stop: a
-restart within the session keeps its clusters, a stop gives them away at once, a kill after the session.
+The end of a partition is its last stable offset. A commit is acknowledged a moment before its mark lets readers pass.
+So the ends are read again until they are after all earlier writes, but only for marks_seconds: an abandoned
+transaction must not keep a process from becoming ready. No committed record is behind such a transaction, because its
+topics have one writer, and taking the turn ends the transaction of the previous writer. Group members are static. A
+restart within the session keeps its clusters. A stop leaves the group and so gives them away at once. After a kill they
+are given away at the end of the session.
 """
 
 import asyncio
@@ -245,7 +246,7 @@ class KafkaBus:
             )
 
     async def wait_for_hidden_partitions(self, topics: Sequence[Topic]) -> list[TopicPartition]:
-        """Returns the partitions where a writer's commits have been without marks for longer than hidden_seconds."""
+        """Waits until a writer's commits lack their marks for longer than hidden_seconds. Returns these partitions."""
         async with self._open_both_readers(topics) as (committed, written):
             return await wait_for_hidden_partitions(
                 committed, written, self._partitions_of(topics), self.settings.hidden_seconds
@@ -355,11 +356,11 @@ class KafkaWriter:
         self.turn_epoch = -1
 
     async def take_turn(self, turn: TurnTaken, unmarked: Sequence[TopicPartition]) -> None:
-        """Writes the turn. unmarked: partitions whose open end gets the marks of this transaction."""
+        """Writes the claim of a turn. unmarked: partitions whose open end gets the mark of this transaction, too."""
         self.turn_epoch = (await self._write_transaction([outgoing_record(turn)], unmarked))[0].offset
 
     async def write_events(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
-        """Writes events in one transaction. ValueError for a too large event: nothing was sent, it can still write."""
+        """Writes events in one transaction. Raises ValueError for an event that is too large; then nothing is sent."""
         with trace_sending([outgoing_record(event) for event in events], traces, self._bus.source) as records:
             await self._write_transaction(records)
 
@@ -407,7 +408,10 @@ class KafkaStandbyTurn:
             await asyncio.sleep(self._bus.settings.retry_seconds)
 
     async def wait_until_lost(self) -> None:
-        """Returns when the turn is over. Hidden commits also end it, because the next writer writes their marks."""
+        """Returns when the turn is over. Hidden commits also end it, because the next writer writes their marks.
+
+        A commit is hidden when its mark is missing: readers of committed records stop before it.
+        """
         ends = {
             asyncio.create_task(self._member.wait_until_holding(holds=False)),
             asyncio.create_task(self._wait_for_hidden_commits()),

@@ -61,7 +61,10 @@ class KafkaFeed:
         )
 
     async def seek_to_start(self, start: Offsets | None) -> None:
-        """Sets the positions: at the beginning, or at start but not before the beginning, else at the end."""
+        """Sets the first positions. Without start they are at the beginning of each partition.
+
+        With it they are at the offsets in it, not before the beginning; partitions that it lacks are at their end.
+        """
         begins = wanted = self._offsets_by_place(await self._consumer.beginning_offsets(self._places))
         if start is not None:
             ends = self._offsets_by_place(await self._consumer.end_offsets(self._places))
@@ -173,7 +176,10 @@ class KafkaFeed:
         return moved
 
     async def _return_into_range(self, error: OffsetOutOfRangeError) -> None:
-        """Moves a position before the topic's beginning to it. Raises OtherFleet for a position past the end."""
+        """Moves a position to the beginning of its partition, if retention deleted the records before.
+
+        Raises OtherFleet for a position past the end of the partition.
+        """
         ((place, offset),) = error.args[0].items()
         seconds = self._bus.settings.start_seconds
         begin = (await self._bus.retry_until(seconds, lambda: self._consumer.beginning_offsets([place])))[place]

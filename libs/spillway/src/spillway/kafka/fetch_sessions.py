@@ -3,7 +3,7 @@
 aiokafka names all partitions that it follows in each fetch, and so does the answer. These are hundreds, most without
 new records, and Python reads and writes each field by field. With a session, request and answer contain only changes. A
 fetch of all followed partitions may wait longer for records, since any new record ends it. aiokafka leaves out a
-partition whose last records nobody has taken yet. New records there wait for the end of that fetch, so it is short.
+partition whose last records were not taken yet. New records there wait until the fetch ends, so such a fetch is short.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -51,6 +51,7 @@ class FetchSession:
             was_new = self.epoch <= OPENS
             self.note_failure()
             self.number = 0 if error == FetchSessionIdNotFound.errno else self.number
+            # A broker that opens no session is fetched from without one. After another error a new one is opened.
             self.epoch = NO_SESSION if was_new else OPENS
             return
         self._known = dict(wanted)

@@ -130,7 +130,7 @@ async def _read_fleet(access: KafkaAccess, prefix: str, seconds: float) -> str:
         return ""
 
 
-# ── DescribeLogDirs, which aiokafka has not: https://kafka.apache.org/protocol#The_Messages_DescribeLogDirs ─────────
+# ── DescribeLogDirs, which aiokafka lacks: https://kafka.apache.org/protocol#The_Messages_DescribeLogDirs ─────────
 
 
 class _LogDirsAnswer(Response):  # type: ignore[misc]

@@ -39,7 +39,7 @@ class Point:
 
     without: the effect of leaving the point out.
     has: attributes that must exist, as module:name. uses: by function, the names that its code must use; a replaced
-    attribute has no effect where no code reads it. tried: returns another defect, or "".
+    attribute has no effect if no code reads it. tried: a function that returns the text of another defect, or "".
     """
 
     number: int
@@ -52,7 +52,7 @@ class Point:
 
 
 def _fetch_request_lacks() -> str:
-    """Returns the attributes of a request that SessionClient reads or sets and that are missing; "" if none is."""
+    """Returns why SessionClient cannot use aiokafka's fetch requests, for example missing attributes; "" if it can."""
     fetch = importlib.import_module("aiokafka.protocol.fetch")
     request = fetch.FetchRequest(1, 2, 3, 0, [("topic", [(0, 0, 9)])], rack_id="rack")
     if fetch_terms(request) != FetchTerms(max_wait_ms=1, min_bytes=2, max_bytes=3, isolation_level=0, rack_id="rack"):
@@ -232,7 +232,7 @@ def _find_object(name: str) -> Any:
 async def request_topic_metadata(consumer: Any, names: Sequence[str]) -> None:
     """1. Requests the metadata of all topics at once.
 
-    aiokafka learns of a topic at its first use, a tenth of a second each.
+    Otherwise aiokafka requests a topic's metadata at its first use, which takes a tenth of a second for each topic.
     No upstream issue was found.
     """
     await consumer._client.set_topics(names)

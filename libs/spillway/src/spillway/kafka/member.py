@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 
 class GroupSeat(ConsumerRebalanceListener):  # type: ignore[misc]
-    """One consumer's membership of the group. Its rebalances count as long as it is the current seat of its member."""
+    """The membership of one consumer in the group. Its rebalances count only while it is its member's current seat."""
 
     def __init__(self, member: "GroupMember") -> None:
         self._member = member
@@ -57,7 +57,8 @@ class GroupMember:
 
     A rebalance revokes all partitions and usually gives them back, so they are kept for let_go_seconds. A wait for the
     next assignment may be cancelled. There may be only one waiter.
-    join: starts a consumer that listens with the seat and assigns with its assignor. Raises BusUnavailable.
+    join: a function that starts a consumer with the seat as its listener, and with the seat's assignor. It raises
+    BusUnavailable.
     """
 
     def __init__(

@@ -164,7 +164,7 @@ class KafkaSettings:
     ssl_key_file: str = setting("", "PEM file of our private key")
 
     def __post_init__(self) -> None:
-        """Raises ValueError for settings that contradict each other, as a password that would be sent unencrypted."""
+        """Raises ValueError for settings that contradict each other, such as a password without encryption."""
         security, protocol = self.security, self.security_protocol
         for name in ("sasl_username", "sasl_password_file"):
             if security.is_sasl and not getattr(self, name):

@@ -108,7 +108,7 @@ def partition_count(topic: Topic, settings: TopicSettings) -> int:
 
 
 def configs_of(topic: Topic, settings: TopicSettings) -> dict[str, str]:
-    """Returns the configs of a topic, by Kafka's names. Dead letters are kept for a time, one per place and reader."""
+    """Returns the configs of a topic, by Kafka's names. Dead letters are deleted after a time and also compacted."""
     if topic.is_compacted:
         kept = {"cleanup.policy": "compact", "min.compaction.lag.ms": str(topic.lag_ms)}
     else:
@@ -207,7 +207,8 @@ def tune_aiokafka(transaction_retry_seconds: float | None) -> None:
 
     aiokafka logs each failed attempt and leaves futures of a failed producer unread; we log each change instead. A
     batch that aiokafka cannot read becomes one unreadable record (batches.py).
-    transaction_retry_seconds: how often a transaction asks for earlier marks; None leaves aiokafka's value.
+    transaction_retry_seconds: the pause between two requests for the marks of an earlier transaction; None leaves
+    aiokafka's value.
     """
     internals.replace_memory_records(KafkaBatches)
     if transaction_retry_seconds is not None:
@@ -278,10 +279,10 @@ async def find_unmarked_partitions(
 async def wait_for_hidden_partitions(
     committed: Any, written: Any, places: list[TopicPartition], seconds: float
 ) -> list[TopicPartition]:
-    """Waits until readers of some partitions did not advance to existing records for `seconds`; returns the partitions.
+    """Waits until committed readers cannot advance to written records for `seconds`. Returns these partitions.
 
-    That is longer than any transaction takes, so the marks are missing. It looks every `seconds`. committed, written:
-    as in unmarked.
+    That is longer than any transaction takes, so the marks are missing. The offsets are compared every `seconds`.
+    committed, written: as in find_unmarked_partitions.
     """
     before: Mapping[TopicPartition, int] = {}
     while True:
@@ -294,7 +295,7 @@ async def wait_for_hidden_partitions(
 
 
 class LogReader:
-    """Reads which fleet the log belongs to. Every call asks the broker again, and raises aiokafka's errors."""
+    """Reads which fleet the log belongs to. Every read asks the broker again, and raises aiokafka's errors."""
 
     def __init__(self, access: KafkaAccess, topic_prefix: str, request_seconds: float = 10.0) -> None:
         self._access = access

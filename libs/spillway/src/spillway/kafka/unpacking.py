@@ -1,7 +1,7 @@
 """Decompresses the records of a batch up to a limit. aiokafka decompresses a batch whole, however large it becomes.
 
-Each codec writes into a buffer of that size, or states the size beforehand. So no batch takes more memory than that.
-Most codecs may state the size, and a batch that states too much is refused before it is decompressed.
+Each codec writes into a buffer of the limit's size, or states its size beforehand. So no batch takes more memory. Most
+codecs can state the size, and a batch that states too much is refused before it is decompressed.
 """
 
 import struct
@@ -56,7 +56,7 @@ _ZSTD_SINGLE_SEGMENT: Final = 0b100000
 _ZSTD_DICTIONARY_BYTES: Final = (0, 1, 2, 4)
 _ZSTD_SIZE_BYTES: Final = (0, 2, 4, 8)
 _ZSTD_TWO_BYTES_FROM: Final = 256
-"""A size of two bytes is stated less this."""
+"""zstd subtracts this number from a size that it states in two bytes."""
 
 
 class CannotUnpack(ValueError):
@@ -64,7 +64,7 @@ class CannotUnpack(ValueError):
 
 
 class StatesTooMuch(CannotUnpack):
-    """The compressed records state a size beyond the bound. Nothing was decompressed, so this took no time."""
+    """Raised if the compressed records state a size beyond the bound. Nothing was decompressed then."""
 
 
 def unpacked_bytes_bound(packed_bytes: int) -> int:
@@ -103,10 +103,10 @@ def unpack_records(codec: int, packed: bytes, bytes_max: int = UNPACKED_BYTES_MA
 
 
 def _stated_size(name: str, packed: bytes) -> int:
-    """Returns the decompressed size that the batch states; 0 if it states none. A smaller size proves nothing.
+    """Returns the decompressed size that the batch states; 0 if it states none. The real size may be larger.
 
-    Raises CannotUnpack, struct.error or DecompressionError where a block of snappy has no size. Of several blocks, none
-    may be empty.
+    Raises CannotUnpack, struct.error or DecompressionError for a block of snappy without a size, and for an empty block
+    among several.
     """
     match name:
         case "gzip" if len(packed) >= _GZIP_SIZE.size:

@@ -22,7 +22,7 @@ def check_label_key(key: str, where: str) -> None:
 
 
 def check_label_value(value: str, where: str) -> None:
-    """Raises RequestError for a text that cannot be a label's value. The empty text can."""
+    """Raises RequestError for a text that cannot be a label's value. An empty value is allowed."""
     if value and not _is_word(value):
         text = f"a label's value: letters, digits, '-', '_' and '.', at most {LABEL_LENGTH_MAX}, or none"
         raise invalid_argument_error(where, value, text)

@@ -32,7 +32,7 @@ class ReadManifest(str):
 
 
 class _UnreadableText(Exception):
-    """Raised if a text cannot be read. The error names the fault, but not the name of the text."""
+    """Raised if a manifest cannot be read. The error names the fault; the caller adds which manifest it is."""
 
 
 def read_manifest_once(text: str, budget: ValueBudget) -> ReadManifest:
@@ -57,7 +57,7 @@ def check_size(text: str, where: str) -> int:
 
 
 def read_object(text: str, where: str) -> dict[str, Any]:
-    """Returns the object in a manifest. Raises RequestError with the fault; `where` names the manifest in the text."""
+    """Returns the object in a manifest. Raises RequestError with the fault. where: the manifest's name there."""
     check_size(text, where)
     try:
         parsed = _read_again(text) if isinstance(text, ReadManifest) else _parse_text(text, ValueBudget(NODES_MAX))
@@ -77,9 +77,9 @@ def _is_json(text: str) -> bool:
 
 
 def _parse_text(text: str, budget: ValueBudget) -> Any:
-    """Parses the text, and takes its values from the budget: for YAML during the reading, for JSON before each value is
+    """Parses the text as JSON or YAML, and takes its values from the budget.
 
-    visited.
+    For YAML they are taken during the parsing; for JSON after it, before the values are checked.
     """
     size, is_json = len(text.encode()), _is_json(text)
     try:
@@ -99,9 +99,9 @@ def _parse_text(text: str, budget: ValueBudget) -> Any:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Returns an object.
+    """Returns the (key, value) pairs of a JSON object as a dict.
 
-    Raises ValueError for a repeated name: readers differ on it, and the API server refuses it, too.
+    Raises ValueError for a repeated key: parsers differ on it, and the API server refuses it, too.
     """
     value = dict(pairs)
     if len(value) != len(pairs):
@@ -112,7 +112,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _read_again(manifest: ReadManifest) -> Any:
     if manifest.trouble:
         raise _UnreadableText(manifest.trouble)
-    if manifest.json or _is_json(manifest):  # It was checked then.
+    if manifest.json or _is_json(manifest):  # The first reading has checked its limits.
         return json.loads(manifest.json or str(manifest))
     return _parse_text(str(manifest), ValueBudget(NODES_MAX))
 

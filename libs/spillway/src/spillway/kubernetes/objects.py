@@ -459,7 +459,7 @@ class _RunningPod(NamedTuple):
 
 
 def _running_pod(spec: PodSpec, status: PodStatus) -> _RunningPod | None:
-    """Returns the running state; None if it cannot differ from the requests."""
+    """Returns the reported state of a pod on a node; None if its amounts cannot differ from its requests."""
     reported = (*status.container_statuses, *status.init_container_statuses)
     if spec.resources is None and not any(entry.resources for entry in reported):
         return None

@@ -47,7 +47,7 @@ NODE_METRICS: Final = Kind("metrics.k8s.io", "v1beta1", "nodes", NodeMetrics, na
 
 
 def unix_ms(text: str | None) -> int:
-    """Returns milliseconds of Unix time of an RFC 3339 time with its zone; 0 for any other text, or none."""
+    """Returns an RFC 3339 time with a zone as milliseconds of Unix time; 0 for any other text, and for None."""
     return _unix_ms(text) if text and len(text) <= CHARACTERS_MAX else 0
 
 
@@ -61,7 +61,7 @@ def _unix_ms(text: str) -> int:
 
 
 def duration_ms(text: str) -> int:
-    """Returns milliseconds of a duration as Go writes it (1m0.5s); 0 where it cannot be read."""
+    """Returns a duration in Go's form (1m0.5s) as milliseconds; 0 if it cannot be read."""
     return _duration_ms(text) if len(text) <= CHARACTERS_MAX else 0
 
 

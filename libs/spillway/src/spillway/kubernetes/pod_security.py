@@ -72,6 +72,7 @@ def violations(pod: Object, level: str) -> Found:
     yield from _annotation_violations(_mapping_or_empty(pod.get("metadata")))
     for check in _BASELINE if level == BASELINE else (*_BASELINE, *_RESTRICTED):
         yield from check(spec)
+    # Restricted checks procMount for every pod; baseline only for pods that share the node's user namespace.
     if level == BASELINE and not _has_user_namespace(spec):
         yield from _proc_mount_violations(spec)
 
@@ -183,7 +184,7 @@ def _host_process_violations(spec: Object) -> Found:
 
 
 def _volume_type_violations(spec: Object) -> Found:
-    """Yields volumes of other types. A volume that names no source is an emptyDir, the API server's default."""
+    """Yields volumes of a type that is not in VOLUMES. A volume without a source is an emptyDir, by default."""
     for index, volume in enumerate(_list_or_empty(spec.get("volumes"))):
         kinds = [kind for kind, source in _mapping_or_empty(volume).items() if kind != "name" and source is not None]
         if kinds and not any(kind in VOLUMES for kind in kinds):

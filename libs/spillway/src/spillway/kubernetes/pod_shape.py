@@ -140,7 +140,7 @@ def declared_shape(manifest: bytes, namespace: str) -> Shape | None:
 
 
 def template_digest(template: Mapping[str, Any], namespace: str) -> str:
-    """Returns a name for a pod as admission first sees it: for its namespace and its whole template.
+    """Returns a digest of a namespace and a whole pod template, as the template is before admission.
 
     It is the first 128 bits of SHA-256 over both as JSON with sorted keys. The workload's name is not part of it.
     """
@@ -201,7 +201,7 @@ def _resource_requests(spec: Mapping[str, Any], where: str) -> tuple[tuple[str, 
 def _admitted_pod_spec(spec: Mapping[str, Any], amounts: "_Amounts") -> objects.PodSpec:
     """Returns the pod as the API server makes it: a resource with only a limit is requested at that limit.
 
-    For the limits of the pod as a whole, that is so only for resources that no container requests.
+    A limit of the pod as a whole becomes a request only for a resource that no container requests.
     """
     pod: objects.PodSpec = msgspec.convert(spec, objects.PodSpec)
     containers = _default_requests_to_limits(pod.containers, amounts.containers)
@@ -362,7 +362,7 @@ def _sorted_selector(requirements: Iterable[Requirement]) -> PodSelector:
 def _pod_terms(
     affinity: PodAffinity, replica: tuple[str, Mapping[str, str]], path: str, unmodelled: list[str]
 ) -> Iterator[PodTerm]:
-    """Yields the required terms. replica: its namespace and labels."""
+    """Yields the required terms of an affinity. replica: the namespace and the labels of the replicas."""
     namespace, labels = replica
     for term in affinity.required:
         if not term.topology_key:

@@ -1,8 +1,8 @@
-"""Limits on the terms of one pod about nodes, other pods and resources.
+"""Limits on the number of terms of one pod: its conditions on nodes, on other pods and on resources.
 
 Kubernetes limits only the size of an object, since its scheduler looks at one pod at a time. Here each term is compared
-with all nodes of a cluster in one step. The planner refuses a template beyond these limits. Pods in a cluster cannot be
-refused; beyond the limits their shape or anti-affinity counts as unknown.
+with all nodes of a cluster in one step. The planner refuses a template beyond these limits. Pods that exist in a
+cluster cannot be refused. Beyond the limits, their shape or anti-affinity counts as unknown.
 """
 
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ VALUES_MAX: Final = 10_000
 name each node on which its pods may run.
 """
 RESOURCES_MAX: Final = 64
-"""Names of resources that a pod asks for. Each name is a column in an array of all shapes."""
+"""The most names of resources that a pod asks for. Each name is a column in an array of all shapes."""
 
 
 def asks_too_many_terms(shape: Shape) -> bool:

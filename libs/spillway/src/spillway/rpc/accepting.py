@@ -32,9 +32,9 @@ _NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 class ConnectionAcceptor:
     """Accepts connections of one port.
 
-    connections: counts the open connections. begin: serves the connection of a number; raises OSError if the peer has
-    gone.
-    abort: closes a connection at once. changed: called when connections open, close or become known.
+    connections: the counts of open connections. begin: serves a connection, given by its number and socket. It raises
+    OSError if the peer has gone. abort: closes the connection of a number at once. changed: called
+    when connections open, close or become known.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class ConnectionAcceptor:
                 accepted.close()
 
     def mark_known(self, number: int) -> bool:
-        """Marks the connection of a caller who is known now. Returns whether it was a stranger's before."""
+        """Marks a connection as a known caller's. Returns whether it was a stranger's before."""
         was_stranger = self.connections.is_stranger(number)
         self.connections.mark_known(number, time.monotonic())
         if was_stranger:
@@ -77,9 +77,10 @@ class ConnectionAcceptor:
         return was_stranger
 
     def begin_call(self, number: int, caller: str) -> bool:
-        """Marks the connection of a caller as known, and counts its call. Returns whether it was a stranger's before.
+        """Marks a connection as a known caller's, and counts a call on it.
 
         If the caller has too many connections then, one of them is closed: this one if calls run on all the others.
+        Returns whether the connection was a stranger's before and is still open.
         """
         was_stranger = self.connections.is_stranger(number)
         closed = self.connections.begin_call(number, caller, time.monotonic())

@@ -1,10 +1,9 @@
-"""A grpc.aio server that survives calls whose path is not UTF-8. grpcio 1.85 decodes each path in its loop, and such a
+"""A grpc.aio server that survives calls whose path is not UTF-8.
 
-path ends the loop and the server (docs/grpc-path-defect.md).
-
-So all methods are registered with the library's core, which compares paths as bytes. Calls of any other path are
-answered without decoding it. This uses private names of grpcio: its version is pinned, and test_rpc_front.py fails for
-a version without these names.
+grpcio 1.85 decodes each path in its loop. A path that is not UTF-8 ends the loop and the server
+(docs/grpc-path-defect.md). So all methods are registered with the library's core, which compares paths
+as bytes. Calls of any other path are answered without decoding it. This uses private names of grpcio: its version is
+pinned, and test_rpc_front.py fails for a version without these names.
 """
 
 import asyncio
@@ -24,8 +23,8 @@ sees the call."""
 
 
 UNTIL_SENT: Final[ContextVar[ExitStack]] = ContextVar("until_sent")
-"""What a call holds until its answer and its end have left the process. gRPC keeps both while its client takes
-nothing, after the handler has returned."""
+"""The places and counts that a call holds until its answer and its end have left the process. gRPC keeps both, also
+after the handler has returned, while the client takes nothing."""
 
 
 class CallServer(cygrpc.AioServer):  # type: ignore[misc]
@@ -47,7 +46,10 @@ class CallServer(cygrpc.AioServer):  # type: ignore[misc]
         return asyncio.shield(self._create_kept_task(self._take_calls(method)))
 
     async def _take_calls(self, method: bytes | None) -> None:
-        """Takes the calls of one method; None: of all other paths. Ends with the server's own exception."""
+        """Takes the calls of one method and starts their answers. method: its path; None: all paths of no method.
+
+        It ends with the exception with which the library ends the server.
+        """
         path = method.decode() if method is not None else _UNKNOWN
         while True:
             state = await (self._request_call() if method is None else self._request_registered_call(method))

@@ -177,7 +177,7 @@ def _pod_rights_of(entry: CallerEntry, *, confined: bool) -> PodRights:
 
 
 def _names_or_default(names: tuple[str, ...] | None, *, confined: bool) -> frozenset[str] | None:
-    """Returns the names of an entry. Without any: all for a caller of all namespaces, None (the default) for others."""
+    """Returns the names in a field of an entry. Without the field: all for a caller of all namespaces, else None."""
     if names is None:
         return None if confined else frozenset({EVERYTHING})
     return frozenset(names)

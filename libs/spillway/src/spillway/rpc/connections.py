@@ -66,7 +66,7 @@ class ConnectionCounts:
         self._of_address = Counter[str]()
         self._strangers_of_address = Counter[str]()
         self._known = dict[int, _KnownConnection]()
-        """By number, in the order of their last calls."""
+        """The known connections by number, in the order of their last calls."""
         self._of_caller = Counter[str]()
 
     def __len__(self) -> int:
@@ -77,9 +77,10 @@ class ConnectionCounts:
         return len(self._strangers)
 
     def verdict_on_connection(self, address: str, now: float) -> ConnectionVerdict:
-        """Decides about one more connection of this address. Remove the closed one first, then add the connection.
+        """Decides about one more connection of this address.
 
-        now: in seconds, of the clock that all methods are given.
+        The caller must first remove the connection that the verdict closes, then add the new one. now: in seconds, by
+        the same clock for all methods.
         """
         if self._of_address[address] >= self._address_most:
             closed = self._oldest_stranger_of(address)
@@ -112,8 +113,8 @@ class ConnectionCounts:
     def begin_call(self, number: int, caller: str, now: float) -> int | None:
         """Counts a running call of a known caller. Returns the connection to close because its caller has too many.
 
-        It is that of the caller without a running call whose last call is longest ago. If all have one, it is the
-        connection of this call. None if the caller has no more than its limit.
+        It is the caller's connection without a running call whose last call is longest ago. If calls run on all of its
+        connections, it is the connection of this call. Returns None while the caller is within its limit.
         """
         if number not in self._addresses:
             return None
@@ -148,7 +149,7 @@ class ConnectionCounts:
         return known.caller if known is not None else ""
 
     def oldest_stranger(self) -> int | None:
-        """Returns the oldest stranger of the address with the most strangers; None without any."""
+        """Returns the oldest stranger's connection of the address with the most strangers; None without strangers."""
         return self._oldest_stranger_of(
             max(self._strangers_of_address, key=self._strangers_of_address.__getitem__, default="")
         )
@@ -157,7 +158,10 @@ class ConnectionCounts:
         return next((number for number, other in self._strangers.items() if other == address), None)
 
     def _oldest_idle_connection(self, now: float, address: str = "") -> int | None:
-        """Returns the known connection without a running call whose last call is longest ago, if it is idle."""
+        """Returns the known connection without a running call whose last call is longest ago, if it is idle.
+
+        address: only connections of this address; empty: of all.
+        """
         for number, known in self._connections_without_calls():
             if now - known.called_at < self._idle_seconds:
                 return None

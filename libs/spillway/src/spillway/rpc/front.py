@@ -37,14 +37,15 @@ DESCRIPTORS_EACH: Final = 3
 UNAUTHENTICATED_MAX: Final = 8
 """The most calls without a known caller on a stranger's connection. Each costs as much as an answered one."""
 FLUSH_SECONDS: Final = 1.0
-"""How long the server's last data may take to reach clients after the server has ended."""
+"""The most seconds that the server's last data may take to reach clients after the server has ended."""
 _FLUSH_LOOK_SECONDS: Final = 0.01
 
 
 class Front:
-    """Accepts the connections of a gRPC server. address_most, caller_most: connections of one address and one caller.
+    """Accepts the connections of a gRPC server.
 
-    port: 0 until it is open.
+    address_most, caller_most: the most connections of one address, and of one caller.
+    port: the port on which it listens; 0 until it is open.
     """
 
     def __init__(self, settings: RpcSettings, address_most: int, caller_most: int) -> None:
@@ -162,7 +163,7 @@ class Front:
         self._accepting.forget_connection(number)
 
     def begin_connecting(self, outside: "_Outside") -> None:
-        """Begins to connect a client's connection with the server."""
+        """Starts a task that connects a client's connection with the server."""
         task = asyncio.get_running_loop().create_task(self._connect_with_server(outside))
         self._joining.add(task)
         task.add_done_callback(self._joining.discard)
@@ -179,7 +180,7 @@ class Front:
         outside.note_server_connected(inside)
 
     def _open_server_socket(self, number: int) -> socket.socket:
-        """Returns a socket connected with the server. Its path has our number, so each call shows its connection."""
+        """Returns a socket connected with the server. Its path ends with `number`, so the server can name it."""
         path = self._folder / str(number)
         made = socket.socket(socket.AF_UNIX)
         try:
@@ -231,7 +232,7 @@ class _FrontSide(asyncio.Protocol):
 
 
 class _Outside(_FrontSide):
-    """The end at the client. It is connected with the server after the client's first bytes."""
+    """The end of a connection at the client. It is connected with the server after the client's first bytes."""
 
     def __init__(self, front: Front, number: int, bytes_max: int, unread_seconds: float) -> None:
         super().__init__()

@@ -22,8 +22,10 @@ _Request, _Response = health_pb2.HealthCheckRequest, health_pb2.HealthCheckRespo
 
 
 class HealthService:
-    """The health service. receive: returns the message of a call, whose type has the given name. It raises RequestError
-    beyond the limits of the client. watches_max: at one time, of all clients.
+    """The health service.
+
+    watches_max: the most watches of all clients at one time. receive: returns the message of a call; its arguments are
+    the verb, the name of the message's type and the context. It raises RequestError beyond the client's limits.
     """
 
     def __init__(self, watches_max: int, receive: Callable[[str, str, Any], Awaitable[bytes]]) -> None:

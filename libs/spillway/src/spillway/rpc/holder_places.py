@@ -1,4 +1,4 @@
-"""Bounds of each holder, for example of each caller: locks with a number of places, and counts of what it has."""
+"""Limits for each holder, for example each caller: semaphores, and counts of what the holder has now."""
 
 import asyncio
 from collections import Counter
@@ -11,15 +11,15 @@ Holder = TypeVar("Holder", bound=Hashable)
 
 
 class HolderPlaces:
-    """Gives each holder, a caller or a connection, a lock with `most` places."""
+    """Gives each holder, a caller or a connection, a semaphore with `most` places."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._locks: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
-        """A lock is removed when no call holds it or waits for it."""
+        """The semaphores by holder. One is removed when no call holds it or waits for it."""
 
     def semaphore_of(self, holder: str) -> asyncio.Semaphore:
-        """Returns the holder's lock. It has all its places free if no call of the holder has it."""
+        """Returns the holder's semaphore. A new one, with all places free, is made if no call has it."""
         lock = self._locks.get(holder)
         if lock is None:
             lock = self._locks[holder] = asyncio.Semaphore(self._most)
@@ -33,7 +33,7 @@ class HolderCounts(Generic[Holder]):
         self._counts = Counter[Holder]()
 
     def count_of(self, holder: Holder) -> int:
-        """Returns 0 for a holder that has nothing."""
+        """Returns the count of a holder; 0 if it has nothing."""
         return self._counts[holder]
 
     @contextmanager

@@ -32,8 +32,8 @@ from spillway.rpc.shares import Shares
 from spillway.settings import OperatorError
 
 RECEIVE_FACTOR: Final = 4
-"""gRPC accepts this many times the largest request of any caller. What is still too large gets our own answer; beyond
-it gRPC answers itself."""
+"""gRPC accepts this many times the size of the largest request of any caller. A too large request within this bound
+gets our own answer; beyond it gRPC answers itself."""
 PENDING_CALLS_MAX: Final = 10_000
 """The calls of all connections that gRPC keeps until our loop takes them. It ends further ones at random as cancelled,
 also those of callers who make few; its own bound is 1,000."""
@@ -42,7 +42,7 @@ METADATA_BYTES_MAX: Final = 16 * 1024
 LOOK_SECONDS: Final = 0.25
 """Seconds between two checks that the server still runs. While calls are running it does not report its end."""
 REOPEN_SECONDS: Final = 10.0
-"""How long the service tries to open another server before it gives up."""
+"""The seconds for which the service tries to open another server before it gives up."""
 UNNAMED: Final = "(a certificate of no caller)"
 """The name for which the connections of all clients count whose certificate names no caller."""
 _RETRY_SECONDS: Final = 0.02
@@ -62,7 +62,7 @@ log = structlog.get_logger(part="rpc")
 
 
 class Listener:
-    """The server of one service. handlers: of the service's methods. port: 0 until it is open."""
+    """The gRPC server of one service. handlers: by the name of the method. port: 0 until it is open."""
 
     def __init__(
         self, gate: Gate, shares: Shares, settings: RpcSettings, service: str, handlers: Mapping[str, Any]
@@ -100,9 +100,10 @@ class Listener:
         await self._front.accept_connections()
 
     async def keep_server_open(self) -> None:
-        """Opens another server when one has ended, until cancelled. OperatorError when none can be opened.
+        """Opens another server each time the present one has ended, until it is cancelled.
 
-        It also opens another one when a caller may send larger requests than the present one accepts.
+        It also opens another one when a caller may send larger requests than the present server accepts. Raises
+        OperatorError if none can be opened.
         """
         while True:
             try:
@@ -134,7 +135,7 @@ class Listener:
             raise
 
     def counted_on_connection(self, caller: Caller, context: Any) -> AbstractContextManager[None]:
-        """Counts a call on its connection while it runs. The connection is known from then on."""
+        """Counts a call on its connection while it runs. From then on the connection is a known caller's."""
         return self._front.counted_on_connection(context.peer(), caller.name)
 
     def close_unread_connection(self, peer: str) -> None:
@@ -149,8 +150,8 @@ class Listener:
     async def _receive_for_health(self, verb: str, message: str, context: Any) -> bytes:
         """Returns the message of a call of health, which everybody may make.
 
-        On a known connection it counts as its caller's other calls do. A stranger's has places of its own, and the
-        front bounds its bytes. Raises RequestError.
+        On a known connection the call counts for the connection's caller. Calls of strangers have places of their own,
+        and the front bounds their bytes. Raises RequestError.
         """
         caller = (
             self._gate.identify_caller("", ()) if self._gate.is_open else Caller(self._front.caller_of(context.peer()))
@@ -181,7 +182,7 @@ class Listener:
         yield caller
 
     def _stop_server(self) -> None:
-        """Shuts the server down, once for each server, because the library frees it then."""
+        """Shuts the present server down. It does so only once for each server, because the library frees it then."""
         if self._server is not None:
             stopping = asyncio.create_task(self._server.shutdown(self._settings.stop_seconds))
             self._stopping.add(stopping)

@@ -23,11 +23,11 @@ from spillway.rpc.pods import check_pods, has_pod_limits
 from spillway.yaml_text import ValueBudget
 
 READ_AT_ONCE_CHARACTERS: Final = 16_384
-"""The bound on all manifests of a request that is read on the event loop. That takes about 20 ms for real manifests,
-and up to 80 ms for one of many empty values. Longer ones are read in a thread."""
+"""The most characters of all manifests of a request that is read on the event loop. That takes about 20 ms for real
+manifests, and up to 80 ms for one of many empty values. Longer ones are read in a thread."""
 READ_IN_TURN_CHARACTERS: Final = 2_048
-"""The bound on all manifests of a request that is read without a turn. Above it one request of each caller is read in
-an iteration of the event loop, so that many of them leave others their time."""
+"""The most characters of all manifests of a request that is read without waiting. Of longer requests, one of each
+caller is read in an iteration of the event loop. So many requests of one caller leave time for other callers."""
 THREADS: Final = 2
 """The number of threads. With two, one caller's long request leaves a thread for another caller. More would wait for
 the interpreter."""
@@ -44,7 +44,7 @@ def unchanged_request(request: Any) -> Any:
 class ManifestReading:
     """Reads and checks the manifests of requests.
 
-    values_max: the values of all manifests in one request.
+    values_max: the most values of all manifests in one request.
     waiting_max: how many long requests of one caller may be under way, including the one that is being read.
     pod_security: the level that the pods of every caller must meet. prepare: the service's work on a long request.
     """

@@ -23,7 +23,8 @@ REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 NAMED_MAX: Final = 3
 """The most violations that the text of one refusal lists."""
 UNSHARED_TYPES: Final = ("ClusterIP", "ExternalName")
-"""Service types that use neither a port of every node nor a load balancer. A cluster has few of these."""
+"""Service types that use neither a port of every node nor a load balancer. A cluster has few such ports and load
+balancers."""
 SYSTEM_PRIORITY: Final = "system-"
 """The prefix of the names of Kubernetes' own priority classes. Pods of these classes evict others to get their
 place."""
@@ -41,7 +42,7 @@ def stricter_level(one: str, other: str) -> str:
 def check_pods(caller: Caller, verb: str, request: Any, floor: str) -> None:
     """Raises PERMISSION_DENIED, with the reason PODS_NOT_ALLOWED, for pods that the caller may not have.
 
-    Reads manifests only where there is a limit. Slow for large YAML that nobody has read before (ManifestReading).
+    It reads manifests only if there is a limit. It is slow for large YAML that was not read before (ManifestReading).
     """
     if not has_pod_limits(caller, floor):
         return

@@ -55,7 +55,7 @@ class ProbeResult:
 
 
 async def probe_instance(service: RpcService, endpoint: str, identity: Identity, seconds: float) -> ProbeResult:
-    """Asks an instance. Never raises for its errors; OperatorError for files of ours that cannot be read."""
+    """Asks an instance. Its errors are in the result. Raises OperatorError for files of ours that cannot be read."""
     credentials = _client_credentials(identity) if identity.ca else None
     channel = aio.secure_channel(endpoint, credentials) if credentials else aio.insecure_channel(endpoint)
     try:
@@ -112,7 +112,7 @@ def _client_credentials(identity: Identity) -> Any:
 
 
 async def _connection_failure(endpoint: str, identity: Identity, seconds: float) -> tuple[str, bool]:
-    """Returns why there is no connection, if more is known than gRPC's text, and whether TLS is the reason."""
+    """Returns why there is no connection, and whether TLS is the reason. The text is empty if gRPC's says as much."""
     try:
         await _read_peer_certificate(endpoint, None, seconds)
     except (OSError, ValueError, TimeoutError) as error:
@@ -127,7 +127,7 @@ async def _connection_failure(endpoint: str, identity: Identity, seconds: float)
 
 
 async def _certificate_end_unix_seconds(endpoint: str, identity: Identity, seconds: float) -> float | None:
-    """Returns when the certificate of the endpoint ends, if we trust it."""
+    """Returns the end of the endpoint's certificate in Unix seconds; None without TLS, or if we do not trust it."""
     if not identity.ca:
         return None
     try:

@@ -23,7 +23,7 @@ MEBIBYTE = 2**20
 
 
 class TooManyCalls(RequestError):
-    """RESOURCE_EXHAUSTED. seconds: the time until the next call of this caller is accepted."""
+    """Raised as RESOURCE_EXHAUSTED if a caller calls too often. seconds: the time until its next call is accepted."""
 
     def __init__(self, text: str, seconds: float) -> None:
         super().__init__("RESOURCE_EXHAUSTED", text, TOO_MANY_CALLS)
@@ -256,11 +256,11 @@ class Gate:
         return *of_one, settings.computations_caller_max
 
     def connections_of_a_caller(self) -> int:
-        """Returns the connections of one caller at one time. If all clients are the same caller: the total."""
+        """Returns the most connections of one caller at one time. If all clients are the same caller: the total."""
         return self._settings.connections_max if self.is_open else self._settings.connections_caller_max
 
     def connections_of_an_address(self) -> int:
-        """Returns the connections of one address at one time. If all clients are the same caller: the total."""
+        """Returns the most connections of one address at one time. If all clients are the same caller: the total."""
         return self._settings.connections_max if self.is_open else self._settings.connections_address_max
 
     def identify_caller(self, authorization: str, certificate_names: Iterable[str]) -> Caller:
@@ -346,9 +346,10 @@ class _Bucket:
         self._left, self._at = left, at
 
     def take_calls(self, calls: int, taken: int, per_second: float, most: float, now: float) -> float:
-        """Takes calls and returns 0, or returns after how many seconds they, and the calls taken before, can be made.
+        """Takes calls and returns 0. If too few are left, takes none and returns the seconds until they are there.
 
-        A full bucket admits more than it holds, so that no request is refused for ever; the next calls wait longer.
+        taken: calls of the same request that were taken before, and that its repetition will need again. A full
+        bucket admits more than it holds, so that no request is refused for ever; the next calls wait longer.
         """
         self._left = min(most, self._left + (now - self._at) * per_second)
         self._at = now

@@ -30,8 +30,8 @@ from spillway.rpc.verbs import LendingApi, PlannerApi, ScalingApi
 from spillway.version import VERSION
 
 SENT_BYTES_PER_SECOND_MIN: Final = 64 * 1024
-"""The slowest rate at which a client must take an answer, beside unread_seconds: that of a slow mobile network. After
-unread_seconds_max the time is over in any case."""
+"""The slowest rate at which a client may take an answer: that of a slow mobile network. The time for an answer is
+unread_seconds plus its size divided by this rate, but at most unread_seconds_max."""
 
 
 class RpcServer:
@@ -220,7 +220,7 @@ class RpcServer:
             text = f"{call.verb}: {running} are running: expected at most {most}"
             raise RequestError("RESOURCE_EXHAUSTED", text, reason)
         task = cast("asyncio.Task[Any]", asyncio.current_task())
-        self._running += not call.streams
+        self._running += not call.streams  # Watches are counted by their tasks, other calls by this number.
         if call.streams:
             self._watches[task] = caller
         metrics.REQUESTS_RUNNING.inc()

@@ -36,7 +36,8 @@ class CallerShare(NamedTuple):
     """The limits of one caller at one time.
 
     Calls, watches and unsent answers beyond them are refused. Messages and computations beyond them wait for one of the
-    same caller to end. messages: that are received. unsent_bytes: of answers that clients have not taken yet.
+    same caller to end. messages: messages that are being received. unsent_bytes: bytes of answers that clients have not
+    taken yet.
     """
 
     calls: int
@@ -48,7 +49,7 @@ class CallerShare(NamedTuple):
 
 class Shares:
     def __init__(self, share: CallerShare) -> None:
-        """share: the share of each caller."""
+        """Begins without calls. share: the limits of each caller."""
         self._share = share
         self._running = HolderCounts[tuple[str, bool]]()
         self._computing = HolderPlaces(share.computations)
@@ -82,7 +83,7 @@ class Shares:
             yield
 
     def message_place(self, caller: Caller) -> asyncio.Semaphore:
-        """Returns what a call must hold while its message arrives. Calls wait first come, first served."""
+        """Returns the semaphore that a call must hold while its message arrives. Calls get it in their order."""
         return self._receiving.semaphore_of(caller.name)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""A service whose instances share the clusters, as a process: it connects to clusters, and ends with its log."""
+"""Runs a service whose instances share the clusters. It ends when the log is no longer this fleet's."""
 
 import asyncio
 from functools import partial

@@ -68,7 +68,7 @@ class ClusterTurnSettings:
 class ClusterTurn:
     """This instance's right to write for one cluster.
 
-    way: the value of ClusterService.way at the start. epoch: the offset of its claim; NO_EPOCH: not known yet.
+    way: the value of ClusterService.way_to_cluster at the start. epoch: the offset of its claim; NO_EPOCH: not known.
     read_epoch: the highest epoch read since the start, its own claim included.
     claiming: True while a claim is being written; it may be read before we know its offset.
     """
@@ -307,7 +307,7 @@ class ClusterTurns(Generic[W]):
         await self._work.wait_until_caught_up()
         if self._way_if_assigned(turn.cluster) != turn.way:
             return  # It changed meanwhile.
-        began_at = asyncio.get_running_loop().time()
+        began_at = asyncio.get_running_loop().time()  # An error after a long run gets the shortest pause again.
         try:
             worker = self.workers[turn.cluster] = self._work.create_worker(turn)
             metrics.TURNS_TAKEN.labels(self._service).inc()

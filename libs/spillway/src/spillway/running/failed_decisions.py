@@ -1,4 +1,4 @@
-"""Limits an error in a decision that nobody asked for to the subject of the decision.
+"""Limits the effect of an error in a decision to the subject of the decision. It is for decisions without a request.
 
 The input of a decision is in the log. An error that ends one leader ends the next one too, since it reads the same log.
 So only the subject is left alone for a while (docs/adr/0031, docs/adr/0037).

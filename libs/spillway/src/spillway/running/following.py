@@ -29,7 +29,7 @@ class FollowedIntake(Protocol):
     def apply_record(self, record: Record, live: bool) -> None:
         """Applies one record. live: False for records that were in the topic when the reader opened it.
 
-        Raises FollowedTopics.unfit.
+        Raises one of FollowedTopics.unfit for a record that becomes a dead letter.
         """
         ...
 
@@ -44,7 +44,7 @@ class FollowedTopics:
 
     whole: topics that are read from their beginnings, the topic of its turns included. later: topics that are read
     after them.
-    unfit: the errors of FollowedIntake.take for a record that becomes a dead letter and is left out.
+    unfit: the errors of FollowedIntake.apply_record for a record that becomes a dead letter and is left out.
     last_only: the `whole` topics whose records are large and replace earlier records of their key. At the start
     only the last record of each key is applied, after all other records: compaction leaves days of older ones.
     """
@@ -57,7 +57,7 @@ class FollowedTopics:
 
 
 class Follower:
-    """Keeps one state up to date.
+    """Keeps the state of one life of a service up to date with the log.
 
     turn: the last TurnTaken, whose instance is the active one. turn_epoch: its offset, -1 before the first.
     written_epoch: the highest epoch in records that the service itself writes.
@@ -170,7 +170,7 @@ class Follower:
 
 
 class TopicReader:
-    """Applies every record of some topics, whole or from start on (as in Bus.follow), for as long as it runs.
+    """Applies every record of some topics for as long as it runs. start: as in Bus.follow_topics.
 
     If the log does not answer, it tries again after retry_seconds.
     """
@@ -214,7 +214,7 @@ class TopicReader:
         self._asked += 1
         number = self._asked
         async with self._looking:
-            if self._answered < number:
+            if self._answered < number:  # Otherwise an earlier call asked for the ends after this call had begun.
                 asked = self._asked
                 ends = await self._read_end_offsets()
                 async with self._moved:

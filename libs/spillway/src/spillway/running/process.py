@@ -46,10 +46,11 @@ _HEALTH_BOUNDS = PortBounds(connections_max=100, strangers_max=100, stranger_sec
 """The health port authenticates nobody. So each connection gets one request and some seconds for it. A probe and a
 scrape every second from each of a dozen places need some twenty connections at a time."""
 _PAGE_SECONDS = 1.0
-"""How long one page of metrics is reused. For a large fleet, making a page takes 0.1 s of the event loop."""
+"""The seconds for which one page of metrics is reused. For a large fleet, a page takes 0.1 s of the event loop."""
 _CANCEL_SECONDS = 5.0
 _LEFT_SECONDS = 1.0
-"""How long a cancelled main may take before the process exits without it."""
+"""The seconds that a cancelled main (_CANCEL_SECONDS), and then all other tasks (_LEFT_SECONDS), may take before the
+process exits without them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,8 @@ class ProcessSettings(TraceSettings):
 class Process:
     """The process as a service's main sees it: when to stop, where to log, and which parts are ready.
 
-    Call set_ready(part, False) before the first await of main, so that /readyz is never too early. Call opened() once
-    there is work to finish: before that a stop cancels main at once.
+    Call set_ready(part, False) before the first await of main, so that /readyz is never too early. Call note_opened()
+    once there is work to finish: before that a stop cancels main at once.
     """
 
     def __init__(self, service: str, settings: ProcessSettings) -> None:
@@ -106,9 +107,9 @@ class Process:
 
 
 def read_process_settings(environ: dict[str, str] | os._Environ[str] | None = None) -> ProcessSettings:
-    """Reads SPILLWAY_LOG_LEVEL and so on.
+    """Reads the settings of the process, for example SPILLWAY_LOG_LEVEL.
 
-    Other settings share the prefix, so only typing errors of these names are refused.
+    Other settings share the prefix, so an unknown variable is refused only if it looks like a typing error.
     """
     return settings_from_environment(ProcessSettings, os.environ if environ is None else environ, PREFIX, shared=True)
 
@@ -203,7 +204,10 @@ async def _run_to_exit_code(
 
 
 async def _run_until_stopped(process: Process, main: Callable[[Process], Awaitable[None]]) -> bool:
-    """Returns whether main returned by itself, in time."""
+    """Runs main until it returns, or until a stop. Returns whether it ended cleanly.
+
+    It does so if it returns in time, or if it is cancelled before it has work to finish.
+    """
     work = asyncio.ensure_future(main(process))
     stop = asyncio.create_task(process.stopping.wait())
     try:

@@ -1,4 +1,4 @@
-"""Requests before they are in the log: they wait in a bounded queue, are decided in groups, then written, answered."""
+"""The way of a request into the log: it waits in a bounded queue, is decided in a group, written, and answered."""
 
 import asyncio
 from collections import Counter
@@ -33,9 +33,10 @@ log = structlog.get_logger()
 
 
 class NotYet(Exception):
-    """Raised if a request cannot be decided now. It waits for the next requeue_due_requests().
+    """Raised if a request cannot be decided now. It is put off until a requeue_due_requests() queues it again.
 
-    due: returns whether it must be decided now. None: always, and until then it holds up other requests.
+    due: returns whether the next requeue_due_requests() must do so. None: it does so in any case, and until then this
+    request holds up others.
     """
 
     def __init__(self, due: Callable[[], bool] | None = None) -> None:
@@ -86,7 +87,8 @@ class WaitingCall(Generic[T]):
     """A request that waits for its decision. verb, trace: for its span.
 
     batch: requests of one batch are decided in one step; None: it belongs to none.
-    about: an earlier request about the same is decided first; None: no other request is about the same.
+    about: the subject of the request. Of two requests about one subject the earlier one is decided first. None: it has
+    no subject.
     caller: its name; empty when callers are not identified, or for our own requests.
     passed_over: groups that were decided while it waited. is_decided: its effects are on their way into the log.
     late: called when its time is over before it is decided.
@@ -111,7 +113,7 @@ class WaitingCall(Generic[T]):
 
 @dataclass(slots=True)
 class _PutOff:
-    """A request that is put off, and after it the later ones about the same. due: as in NotYet."""
+    """A request that is put off, followed by the later ones about the same subject. due: as in NotYet."""
 
     due: Callable[[], bool] | None
     requests: list[WaitingCall[Any]]
@@ -287,7 +289,7 @@ class RequestQueue:
         return decided
 
     def _earlier_put_off(self, waiting: WaitingCall[Any]) -> _PutOff | None:
-        """Returns the earlier request about the same that was put off and still waits; None without one."""
+        """Returns the earlier request about the same subject that was put off and still waits; None without one."""
         last = None if waiting.about is None else self._put_off_last.get(waiting.about)
         return last if last is not None and last.has_waiting_caller else None
 
@@ -322,7 +324,7 @@ class RequestQueue:
             waiting.fail_call(RequestError("UNAVAILABLE", why))
 
     def _take_next_group(self) -> list[WaitingCall[Any]]:
-        """Returns at most requests_in_group_max requests, and the rest of the last one's batch."""
+        """Takes the next requests: at most requests_in_group_max, and the rest of the last one's batch."""
         group: list[WaitingCall[Any]] = []
         for run in self._ordered_runs():
             if len(group) >= self._settings.requests_in_group_max:
@@ -335,9 +337,9 @@ class RequestQueue:
         return group
 
     def _ordered_runs(self) -> list[list[WaitingCall[Any]]]:
-        """Returns the runs in order: batches whole, each other request alone.
+        """Returns the runs in the order of their decision. A run is a whole batch, or one request without a batch.
 
-        A request that another one needs goes with it.
+        A request gets at least the priority of each later request about the same subject, which must wait for it.
         """
         by_batch = groupby(self._waiting, lambda one: id(one if one.batch is None else one.batch))
         runs = [list(run) for _, run in by_batch]
@@ -356,8 +358,8 @@ class RequestQueue:
 def may_add_requests(own: int, waiting: int, asked: int, most: int, for_each_free: float) -> bool:
     """Returns whether a caller with `own` of the `waiting` requests may add `asked` more.
 
-    No caller holds more places than it leaves free, times for_each_free. One request of a caller without any needs only
-    a free place. So do requests that come when none waits.
+    A caller may hold at most the number of free places times for_each_free. Only a free place is needed for the first
+    request of a caller, and for requests that come while none waits.
 
     Source: dynamic thresholds of shared buffers, Choudhury and Hahne, 1998.
     """
@@ -376,8 +378,8 @@ priority."""
 def _places_in_level(runs: Sequence[Sequence[WaitingCall[Any]]], levels: Sequence[_Level]) -> list[int]:
     """Returns each run's place in its level: the number of its caller's requests up to the end of the run.
 
-    So callers take turns, one request each; a batch counts as many as it has. A run that other runs need gets a place
-    no later than theirs.
+    So callers take turns, one request each; a batch counts as its number of requests. A run that is earlier about the
+    same subject as another run gets a place no later than that run.
     """
     asked = Counter[tuple[str, _Level]]()
     turns: list[int] = []

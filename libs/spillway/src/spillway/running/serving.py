@@ -1,4 +1,4 @@
-"""A standby service as a process: it answers over gRPC while it runs, and ends with its log."""
+"""Runs a standby service with its gRPC server. It ends when the log is no longer this fleet's."""
 
 import asyncio
 from typing import Protocol

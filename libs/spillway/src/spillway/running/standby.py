@@ -28,8 +28,8 @@ from spillway.settings import constant
 from spillway.waiting import is_set_within
 
 SILENCE_SECONDS = 2.0
-"""After so many seconds without activity the process may have been frozen, and another instance may have its turn. It
-is well below a session's time-out."""
+"""The seconds without activity after which this process may have been frozen, so that another instance may have its
+turn. They are well below a session's time-out."""
 Beside = Callable[[], Coroutine[Any, Any, None]]
 """A coroutine that runs beside another one until it is cancelled."""
 log = structlog.get_logger()
@@ -248,6 +248,7 @@ class Standby:
     async def _take_turn(self, standby_turn: StandbyTurn, follower: Follower) -> None:
         turn = WriterTurn(await standby_turn.wait_for_turn())
         self._proven_at = _loop_seconds()
+        # The earlier writer is fenced now, so the log has all its records. They must be in the state before a decision.
         await follower.wait_until_caught_up()
         await follower.check_epochs()
         await self._decider.take_turn(turn)
@@ -272,9 +273,10 @@ class Standby:
         log.info("turn over", epoch=turn.epoch)
 
     async def _prove_turn(self, turn: WriterTurn, follower: Follower) -> None:
-        """Proves again and again that the log has no later turn. Returns when there is one.
+        """Checks again and again that the log has no later turn. Returns when it has one.
 
-        A proof holds for the time at which it was asked for. Answers that wait for a proof start the next one at once.
+        A check without a later turn proves that this turn still held when the check began. Answers that wait for a
+        proof start the next check at once.
         """
         turns = CLAIM_TOPIC_BY_SERVICE[self._role.service]
         while True:
@@ -338,12 +340,12 @@ class Standby:
         metrics.TRANSACTION_REQUESTS.observe(requests)
         self._decider.note_written_events(events)
 
-    # ── Who asks and who reads ──────────────────────────────────────────────────────────────────────────────────
+    # ── Requests and reads ──────────────────────────────────────────────────────────────────────────────────────
 
     async def ask_for_decision(self, decide: Decide[T], verb: str = "request", caller: str = "") -> T:
-        """Returns the answer when it is in the log, or when this turn is proven to have lasted until it was decided.
+        """Returns the answer once its events are in the log. An answer without events needs a proof of this turn.
 
-        verb: for the span. Raises RequestError.
+        verb: the name of the request's span. Raises RequestError.
         """
         self.check_may_ask(1, caller)
         return await self.requests.wait_for_answer(self.requests.put_request(decide, verb, caller=caller))
@@ -397,6 +399,7 @@ class Standby:
         assert turn is not None
         await follower.wait_until_caught_up()
         if follower.turn_epoch > turn.epoch:
+            # If the turn has ended meanwhile, the state may already be that of the next life, which stays readable.
             self._loaded = self._loaded and self._turn is not turn
 
 

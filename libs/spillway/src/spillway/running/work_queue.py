@@ -25,9 +25,10 @@ class WorkQueue(Generic[T]):
         self._woken = asyncio.Event()
 
     def add_target(self, target: T, delay_seconds: float = 0.0, *, rank: int = 0) -> None:
-        """Adds a target now, or after a delay. "Now" replaces a delay; a newer delay replaces an older one.
+        """Adds a target now, or after a delay. Adding it now ends its delay, and a newer delay replaces an older one.
 
-        rank: a higher rank goes before all lower ones. It can move a waiting target up, never down.
+        A delay has no effect on a target that waits already. rank: targets of a higher rank are taken first. A new rank
+        can move a waiting target up, never down.
         """
         if delay_seconds > 0:
             if not self._is_waiting(target):
