@@ -1,4 +1,4 @@
-"""The topic, the key and the partitioning name of each event. One service writes each topic, but anyone an open one."""
+"""The topic, the key and the partitioning name of each event. Each topic has one writer, except the open topics."""
 
 import re
 from collections.abc import Callable
@@ -191,7 +191,10 @@ class RecordAddress:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """Removes the record of a key from a compacted topic. A reader must not delete an object because of it."""
+    """A record without a value: it removes the record of its key from a compacted topic.
+
+    A reader must not delete an object in a cluster because of a tombstone.
+    """
 
     address: RecordAddress
 
@@ -233,7 +236,7 @@ def pods_address(namespace: str, name: str, cluster: str) -> RecordAddress:
 
 
 def lending_address(topic: Topic, cluster: str, node: str) -> RecordAddress:
-    """Returns the address of a node's record on lending, recalls or node-usage."""
+    """Returns the address of a node's record on the topic lending, recalls or node-usage."""
     return RecordAddress(topic, f"{cluster}/{node}", cluster)
 
 

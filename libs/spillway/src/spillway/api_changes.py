@@ -58,7 +58,10 @@ class MigrateRequest:
 
 @dataclass(frozen=True, slots=True)
 class AdoptRequest:
-    """Takes over a workload as it runs. kind: deployment. policy: a PlacementPolicy, JSON or YAML; empty: default."""
+    """Takes over a workload as it runs.
+
+    kind: only deployment can be adopted so far. policy: a PlacementPolicy as JSON or YAML; empty: the default policy.
+    """
 
     namespace: str
     name: str
@@ -117,8 +120,8 @@ class ListOrphansRequest:
 class Orphan:
     """An object of this fleet that no placement lists. version: the placement version that last wrote it.
 
-    kind: a kind of workload, ConfigMap or Service. Counts and version are set only for one workload of each name, not
-    for the other kinds of that name, ConfigMaps and Services.
+    kind: a kind of workload, ConfigMap or Service. replicas, ready and version are set for at most one object of a
+    name, which is a workload. They are not set for its ConfigMaps and Services, nor for further kinds of that name.
     """
 
     cluster: str

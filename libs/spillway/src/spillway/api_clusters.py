@@ -39,7 +39,8 @@ class ClusterReply:
     nodes: the nodes that count here. nodes_virtual: how many of them are lent to this cluster.
     nodes_lent: its own nodes that are lent; they count in the pool cluster.
     nodes_ready: nodes neither cordoned nor tainted not-ready. allocatable, requested: sums over the nodes that count.
-    replicas: placed here. workloads: the number of placements with the cluster. warnings: only in answers to joins.
+    replicas: the replicas placed here. workloads: the number of placements with the cluster.
+    warnings: set only in answers to joins.
     left: the first ten workloads of a cluster that hands over all its replicas or is given up.
     """
 

@@ -28,9 +28,9 @@ class ExplainRequest:
 class NodeReason:
     """Nodes that take no more replicas, for the same reason. example: one of the nodes.
 
-    filter: the kube-scheduler's plugin; empty for other reasons, and for nodes whose room something else takes.
-    resource: the resource that binds; empty for another reason.
-    lacks, lacks_most: how much of it is missing for one more replica: the least and the most of these nodes; or 0.
+    filter: the kube-scheduler's plugin that excludes the nodes; empty for other reasons.
+    resource: the resource that the nodes lack for one more replica; empty for other reasons.
+    lacks, lacks_most: the least and the largest amount of this resource that one of these nodes lacks; 0 without one.
     """
 
     nodes: int

@@ -26,15 +26,15 @@ class OutcomeUnknown(Exception):
 
 
 class TooManyDeadLetters(Exception):
-    """Too many records of our own services cannot be read. Our own code must be at fault, so the process stops."""
+    """Raised if too many records of our own services cannot be read. Our code must be wrong, so the process stops."""
 
 
 class NoLog(Exception):
-    """The topics of this fleet are missing: the topics command has not run, or this is another broker."""
+    """Raised if the topics of this fleet are missing: the topics command has not run, or this is another broker."""
 
 
 class OtherFleet(Exception):
-    """The log does not belong to the fleet for which this process was started."""
+    """Raised if the log does not belong to the fleet for which this process was started."""
 
 
 class OffsetsWentBack(OtherFleet):
@@ -104,7 +104,7 @@ class Feed(Protocol):
         ...
 
     def stop_following(self, topics: Sequence[Topic]) -> None:
-        """Stops following these topics. Their only writer need not read its own records."""
+        """Stops following these topics. The only writer of a topic does so, because it knows its own records."""
         ...
 
 
@@ -115,7 +115,10 @@ def has_reached_ends(positions: Offsets, ends: Offsets) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """The partitions for which this instance has the turns of all clusters, and the number of partitions."""
+    """The partitions that a group assigns to this instance, which may take the turns of all clusters in them.
+
+    partition_count: the number of partitions that the group divides.
+    """
 
     partitions: frozenset[int]
     partition_count: int
@@ -134,7 +137,7 @@ class Writer(Protocol):
 
     @property
     def turn_epoch(self) -> int:
-        """The offset of this writer's TurnTaken. A higher one in the log shows that this writer is fenced."""
+        """The offset of this writer's TurnTaken. A TurnTaken at a higher offset shows that this writer is fenced."""
         ...
 
     async def write_events(self, events: Sequence[Event | Tombstone | Outgoing], traces: Traces | None = None) -> None:
@@ -182,9 +185,9 @@ class Bus(Protocol):
         ...
 
     def join_cluster_group(self, service: str, instance: str) -> AbstractAsyncContextManager[AsyncIterator[Assignment]]:
-        """Joins the instances that share the clusters. Yields each new assignment, also an empty one."""
+        """Joins the group in which the instances of a service share the clusters. Yields each new assignment."""
         ...
 
     def join_standby_group(self, service: str, instance: str) -> AbstractAsyncContextManager[StandbyTurn]:
-        """Joins the instances of a service with one active instance."""
+        """Joins the group of a service with one active instance. Yields this instance's turn, to wait for."""
         ...

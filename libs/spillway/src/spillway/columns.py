@@ -91,7 +91,7 @@ def rows_of(columns: NodeColumns) -> list[NodeRow]:
 
 
 def inconsistency(columns: NodeColumns) -> str:
-    """Returns what does not fit together in columns from outside; empty when everything does."""
+    """Returns the first fault of columns from a record, for example a wrong length, as text; empty without a fault."""
     nodes = len(columns.names)
     per_node = {
         "label_set": columns.label_set,

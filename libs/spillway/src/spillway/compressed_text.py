@@ -16,7 +16,7 @@ class NotPacked(Exception):
 
 
 class _Tools(local):
-    """The compressors of one thread. To make them costs several times as much as a small record."""
+    """The compressor and decompressor of one thread. To make them takes longer than to compress a small record."""
 
     def __init__(self) -> None:
         self.compressor = zstandard.ZstdCompressor(level=3)

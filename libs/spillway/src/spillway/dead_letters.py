@@ -183,7 +183,10 @@ class LetterReading:
         self._by_writer = LettersByWriter(by_writer)
 
     def read_records(self, stored: Sequence[StoredRecord], now: float) -> tuple[Record, ...]:
-        """Returns the records that can be read; the others go to `pending`. now: seconds of a monotonic clock."""
+        """Returns the records that can be read. Dead letters of the others go to `pending`, within limits.
+
+        now: seconds of a monotonic clock.
+        """
         records = []
         for one in stored:
             try:
@@ -285,7 +288,7 @@ def _kind_of_reason(error: UnreadableMessage) -> str:
 
 
 def _require_pods_request(event: Event) -> None:
-    """Raises ValueError for a shape without a request for "pods": it would fit without a limit."""
+    """Raises ValueError if a shape of an event has no request for "pods". Such a shape could fit without a limit."""
     for name in shape_fields(cast(Hashable, type(event))):
         value = getattr(event, name)
         for shape in value if isinstance(value, tuple) else (value,):

@@ -171,7 +171,7 @@ class CapacityChanged:
 
 @dataclass(frozen=True, slots=True)
 class PodsUnschedulable:
-    """The member's scheduler could not place pods of one group, which is their controller.
+    """The member's scheduler could not place some pods of one group: the pods of one controller.
 
     reason: the text of the scheduler.
     shape: the demands of one of these pods. If they differ, of most of them. None: it cannot be read.
@@ -236,8 +236,8 @@ class WorkloadDeclared:
 class DependencyDeclared:
     """An object goes where its workload goes, before the workload. workload: namespace/name of its only owner.
 
-    manifest: empty once the workload does not list the object. It gets no tombstone then: another object may have its
-    name.
+    manifest: empty once the workload does not list the object any more. No tombstone is written then, because another
+    object may have this name.
     """
 
     kind: str
@@ -291,7 +291,10 @@ class PlacementDecided:
 
 @dataclass(frozen=True, slots=True)
 class CapacityNeeded:
-    """Replicas wait in this cluster for lent nodes, or for nodes that do not exist yet. Both are 0 at the end."""
+    """Replicas wait in this cluster for lent nodes, or for nodes that do not exist yet.
+
+    replicas_lent, replicas_new: the numbers of such replicas. When no replica waits any more, both are 0.
+    """
 
     namespace: str
     name: str
@@ -402,8 +405,8 @@ class WorkloadObserved:
     missing: for DependencyMissing, the objects that the template names and the cluster lacks.
     found_version: the placement version on our object when the state is not Present; None when there is no object, and
     in records of older versions.
-    details: set with every message. Programs read them by spillway.status_details.details_of, which also reads records
-    of older versions.
+    details: set with every message. Programs read them by status_details.details_of_status, which also reads records of
+    older versions.
     """
 
     namespace: str

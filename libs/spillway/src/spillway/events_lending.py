@@ -192,7 +192,7 @@ class RecallSettled:
 
 @dataclass(frozen=True, slots=True)
 class NodeUsed:
-    """The use of a node within an hour, from from_ms to until_ms. Daemons are counted in the node's use only.
+    """The use of a node within an hour, from from_ms to until_ms. Daemons count in used_average and used_max only.
 
     rule: the class of the node; empty when no rule matches.
     pods_max: the most pods at a time, without daemons and pool pods. requested_max: the most that these pods requested.

@@ -72,7 +72,7 @@ class FittingWriter(Generic[E]):
         self._keys = UnwritableKeys()
 
     async def publish(self, events: Sequence[E], traces: Traces | None = None) -> tuple[Position | None, ...]:
-        """Returns the position of each event; None for one that cannot be written at all.
+        """Publishes events. Returns the position of each event; None for an event that cannot be written at all.
 
         Raises the same errors as Bus.publish, except UnwritableEvent.
         """

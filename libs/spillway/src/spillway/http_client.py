@@ -40,7 +40,7 @@ class ServerMisbehaved(aiohttp.ClientError):
 
 
 class ChangedHttpLibrary(OperatorError):
-    """The installed aiohttp would not call the code that bounds the answers of a server."""
+    """Raised if the installed aiohttp would not call the code that bounds the answers of a server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -320,7 +320,7 @@ class Strategy:
     """A way to divide replicas that replaces the splits of the tiers, one of STRATEGIES.
 
     alternatives: only the first tier that takes all replicas is used, instead of one tier after the other.
-    weights, spread, avoid_disruption: used by the strategies that know them.
+    weights, spread, avoid_disruption: only some strategies use them.
     """
 
     name: str

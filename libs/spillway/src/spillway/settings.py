@@ -61,8 +61,8 @@ def settings_from_environment(kind: type[T], environ: Mapping[str, str], prefix:
     """Returns the settings of a frozen dataclass.
 
     Field log_level is the variable <prefix>LOG_LEVEL; tuples have commas.
-    Raises SettingsError for a wrong value, a missing variable, and a variable with this prefix that names no field. One
-    that names a constant has no effect, and a warning is logged.
+    Raises SettingsError for a wrong value, a missing variable, and a variable with this prefix that names no field. A
+    variable that names a constant has no effect, and a warning is logged.
     shared: other dataclasses have variables under this prefix too (SPILLWAY_ before SPILLWAY_KAFKA_…), so only a
     variable that looks like a typing error is refused.
     """
@@ -86,7 +86,7 @@ def settings_from_environment(kind: type[T], environ: Mapping[str, str], prefix:
 
 
 def describe_variables(kind: type, prefix: str) -> str:
-    """Returns one line per variable: its name, its default, its meaning."""
+    """Returns a text with one line for each variable: its name, its default and its meaning."""
     rows = [
         (name, _shown_default(field), field.metadata.get("doc", ""))
         for name, field in fields_by_variable(kind, prefix).items()
@@ -169,7 +169,7 @@ def _parse_value(variable: str, text: str, hint: Any, field: dataclasses.Field[A
 
 
 def _broken_range(value: object, field: dataclasses.Field[Any]) -> str:
-    """Returns the range that a number breaks; empty when it is within the range, or no number."""
+    """Returns the range of a field if a number is outside it, as text; empty otherwise, and for other values."""
     numbers = [one for one in (value if isinstance(value, tuple) else (value,)) if isinstance(one, int | float)]
     least, most = field.metadata.get("least"), field.metadata.get("most")
     if any(not math.isfinite(one) for one in numbers):
@@ -182,7 +182,7 @@ def _broken_range(value: object, field: dataclasses.Field[Any]) -> str:
 
 
 def _msgspec_input(text: str, hint: Any) -> object:
-    """Returns the text in the form that msgspec converts from."""
+    """Returns a variable's text in the form that msgspec converts: a list for a tuple, None for an empty option."""
     bare = _unannotated_hint(hint)
     if typing.get_origin(bare) is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]

@@ -154,7 +154,7 @@ class RedisStore:
             return cast("list[bytes]", await _await_reply(self._redis.lrange(self._history_key(key), 0, limit - 1)))
 
     async def read_marker(self) -> str:
-        """Returns the value of the last set_marker.
+        """Returns the value that set_marker has set last.
 
         It is empty after a FLUSHALL and in a new Redis. Then the caller must write all projections again.
         """
@@ -305,8 +305,8 @@ def _rounds_of_unique_keys(entries: Sequence[tuple[str, bytes]]) -> Iterator[Map
 
 
 async def _await_reply(reply: Awaitable[T] | T) -> T:
-    """Awaits a reply.
+    """Awaits a reply of redis-py. Its type also allows a value in place of an awaitable.
 
-    redis-py types these calls as answering at once or later; the asyncio client always answers later.
+    redis-py has one type for its two clients. The asyncio client always returns an awaitable.
     """
     return await cast("Awaitable[T]", reply)

@@ -150,7 +150,7 @@ def _context_of_headers(found: Headers) -> Context:
 
 
 class Origins(Generic[K]):
-    """The trace of each piece of work that still has to be done: at most ORIGINS_MAX, the newest."""
+    """The trace from which the later work on each key goes on. Only the newest ORIGINS_MAX traces are kept."""
 
     def __init__(self) -> None:
         self._headers: dict[K, Headers] = {}
@@ -196,7 +196,7 @@ def begin_or_continue_trace(
 def processing_span(topic: str, reader: str, attributes: Attributes, parent: Headers) -> AbstractContextManager[Span]:
     """Opens a span for a reader's work on records of a topic.
 
-    parent: headers of the newest record; without them no span.
+    parent: the trace headers of the newest record; without them no span is opened.
     """
     if not parent:
         return _OFF

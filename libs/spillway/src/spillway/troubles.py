@@ -48,7 +48,7 @@ NO_TROUBLE: Final = Trouble()
 
 
 def code_of_reason(reason: str) -> TroubleCode:
-    """Returns the code of a reason of ClusterUnreachable."""
+    """Returns the trouble code for a reason of ClusterUnreachable."""
     return TroubleCode.NOT_ALLOWED if reason in _NOT_ALLOWED_REASONS else TroubleCode.UNREACHABLE
 
 
@@ -58,7 +58,7 @@ def text_for_callers(code: int) -> str:
 
 
 def code_of_record(code: int, text: str) -> int:
-    """Returns the code of a record or an answer. If a version before codes wrote it, its text decides.
+    """Returns the trouble code in a record or an answer. If a version without codes wrote it, the text decides.
 
     A number of a newer version that this version does not know stays as it is: it is no sign of loss.
     """
@@ -66,7 +66,7 @@ def code_of_record(code: int, text: str) -> int:
 
 
 def _code_of_older_text(text: str) -> TroubleCode:
-    """Returns the code of a text "what: reason: detail" by a version before codes.
+    """Returns the trouble code for a text "what: reason: detail" of a version without codes.
 
     It is needed while a newer planner reads an older snapshot, which is upgraded last (docs/operations.md, Upgrade).
     """

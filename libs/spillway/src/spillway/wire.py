@@ -50,7 +50,7 @@ memory."""
 
 
 class UnknownKind(UnreadableMessage):
-    """Raised for a record of an unknown type. kind: the type; in our form, it may be from a newer version."""
+    """Raised for a record of an unknown type. kind: the type. If it has our form, a newer version may have it."""
 
     def __init__(self, kind: str) -> None:
         super().__init__(f"ce_type {kind!r}: expected one of {', '.join(sorted(_EVENT_BY_TYPE))}")
@@ -176,9 +176,9 @@ def pack_columns(columns: NodeColumns) -> bytes:
 
 
 def unpack_columns(data: bytes) -> NodeColumns:
-    """Returns the columns that pack_columns packed.
+    """Returns the columns that pack_columns compressed.
 
-    Raises UnreadableMessage when lengths or ids do not fit together.
+    Raises UnreadableMessage for bytes that are not columns, and for lengths or ids that do not fit together.
     """
     if not data:
         return column_values.NO_NODES

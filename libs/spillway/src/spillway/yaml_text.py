@@ -49,7 +49,7 @@ class BoundedLoader(_SAFE):  # type: ignore[misc]
     """Loads YAML within limits. Dates stay text, as Kubernetes reads them. Raises yaml.YAMLError beyond the limits.
 
     libyaml's composer calls itself in C for every level, so 30,000 brackets would end the process.
-    budget: for all its documents together; NODES_MAX if none is given, as yaml.load_all gives none.
+    budget: for all its documents together; None: NODES_MAX values. yaml.load_all gives no budget.
     merged_max: the most entries that all its mappings together may merge.
     """
 

@@ -106,7 +106,7 @@ class ApiStatus(Struct, frozen=True, gc=False):
 
     @property
     def names_another_uid(self) -> bool:
-        """Returns whether a patch named another uid than the object's: status 422, since a uid never changes."""
+        """Returns whether a patch was refused since it names another uid than the object's. Its status is 422."""
         return self.details is not None and any(cause.field == "metadata.uid" for cause in self.details.causes)
 
     @property

@@ -300,7 +300,7 @@ class ClusterApi(Lists):
         """Deletes an object. Raises Conflict for another object or version. An absent object is no error.
 
         grace_seconds: for a pod, instead of its own; 0 deletes it at once, though it may still run on its node. Returns
-        the server's answer: the object as it ends or was last, or a Status; empty for an absent object.
+        the server's answer: the object in its last state so far, or a Status; empty for an absent object.
         """
         body = msgspec.json.encode(objects.delete_options(uid, resource_version, grace_seconds))
         response = await self._send_request("DELETE", kind.path(namespace, name), body=body)

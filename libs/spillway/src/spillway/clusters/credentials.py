@@ -121,7 +121,7 @@ def _read_login(user: ConfigField) -> dict[str, Any]:
 def tls_context(endpoint: Endpoint) -> ssl.SSLContext:
     """Returns the TLS settings for an endpoint. Raises BadCredentials for an unusable certificate or key.
 
-    Their temporary file is deleted when this returns.
+    They are written to a temporary file, which is deleted before this function returns.
     """
     try:
         context = ssl.create_default_context(cadata=endpoint.ca.decode() if endpoint.ca else None)

@@ -29,7 +29,7 @@ class ClusterUnreachable(Exception):
 class Conflict(Exception):
     """Raised for a 409: the object exists already, or is not at the version that the caller read.
 
-    The caller reads again and compares.
+    The caller must read the object again and compare.
     """
 
     def __init__(self, reason: str, message: str) -> None:

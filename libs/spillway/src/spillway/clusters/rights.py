@@ -68,7 +68,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class AccountRole:
-    """The rights that a service's account needs in clusters with one kind of use."""
+    """The rights that a service's account needs in clusters that it uses in one way, for example to lend nodes."""
 
     name: str
     service: str

@@ -22,7 +22,7 @@ class PluginBounds:
 
 @dataclass(frozen=True, slots=True)
 class RenewalSettings:
-    """Times for reading a cluster's credentials again without a refusal."""
+    """Times for reading a cluster's credentials again although the cluster has not refused them."""
 
     reading_seconds: float = 45.0
     """The longest wait for one reading, a plugin's run included. A longer reading goes on and its result is used."""

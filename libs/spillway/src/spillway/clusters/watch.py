@@ -74,7 +74,7 @@ Place = tuple[str, str, str]
 class _KnownObjects:
     """Counts the objects that a reader knows from a list and the watches after it, and the bytes that came by watches.
 
-    Beyond a bound, add raises TooMuch with the bound's name: then the reader needs a new list.
+    Beyond a bound, add_object raises TooMuch with the bound's name. Then the reader needs a new list.
     """
 
     def __init__(self, api: Lists, kind: Kind, listed: Iterable[Place], *, whole: bool) -> None:

@@ -128,7 +128,7 @@ class ClusterView:
 
     @property
     def hand_over_target(self) -> str:
-        """Returns `twin_of` if the replicas here must go elsewhere; else "". Both names are of the same API server."""
+        """Returns `twin_of` if this cluster is a twin whose replicas must go elsewhere; "" otherwise."""
         return self.twin_of if self.must_hand_over else ""
 
     def lost_seconds(self, now: float, age_max_seconds: float) -> float | None:

@@ -13,7 +13,8 @@ GROUPS_MAX = 64
 class NearBound:
     """The bound of a shape whose replicas must run near each other.
 
-    groups: [rows], the group of each node. All replicas go to the group of the first replica. NO_DOMAIN: takes none.
+    groups: [rows], the group of each node. All replicas go to the group of the first replica. A
+    node with NO_DOMAIN takes none.
     """
 
     def __init__(self, everywhere: SpreadBound, groups: Int64s) -> None:
@@ -36,7 +37,7 @@ class NearBound:
         return self._everywhere.extra_places_per_pod
 
     def certain_replicas(self, lost: int = 0) -> int:
-        """Returns the same as SpreadBound.certain_replicas, for the worst node that the first replica can get."""
+        """Returns the replicas that are placed for any node of the first replica, after losing room for `lost` ones."""
         if not self._everywhere.ceilings:
             return max(0, int(self._sums.min(initial=self.possible)) - lost)
         if self._bounds is None:

@@ -75,7 +75,7 @@ def filter_by_taints(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) ->
 def filter_by_volumes(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> None:
     """Excludes nodes by volume limits.
 
-    It is not part of node affinity, because node affinity also decides which nodes count for a topology spread.
+    These limits are not a part of node affinity, which also decides which nodes count for a topology spread.
     """
     for limit in shape.volume_limits:
         verdict.exclude_nodes(~nodes_matching(limit.terms, nodes), limit.reason)

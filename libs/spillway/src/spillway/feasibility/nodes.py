@@ -97,7 +97,7 @@ class ClusterNodes:
         return counts
 
     def replace_block(self, columns: NodeColumns, block: int) -> None:
-        """Replaces a whole block: its nodes that are not among the columns are removed."""
+        """Replaces a whole block. Nodes of the block that are not in the columns are removed."""
         present = set(columns.names)
         here = np.flatnonzero(self.block == block).tolist()
         self._remove_rows(row for row in here if self.names[row] not in present)
@@ -197,7 +197,7 @@ class ClusterNodes:
         )
 
     def node_classes(self) -> Iterator[tuple[int, int]]:
-        """Yields one row of each class of nodes, equal in labels, taints and allocatable, and its number of nodes."""
+        """Yields (a row, number of nodes) of each class of nodes: they are equal in labels, taints and allocatable."""
         rows = np.flatnonzero(self.live_mask)
         keys = np.vstack((self.label_set[rows], self.taint_set[rows], self.allocatable[:, rows]))
         _, first, counts = np.unique(keys, axis=1, return_index=True, return_counts=True)
@@ -357,7 +357,7 @@ class ClusterNodes:
 
 
 def _saturated_sum(amounts: Int64s) -> int:
-    """Returns the sum, at most the largest 64-bit integer. NumPy's sum could overflow, so both halves are summed."""
+    """Returns the sum, at most the largest 64-bit integer. NumPy's sum could overflow, so two halves are added."""
     return clamp_to_int64((int((amounts >> 32).sum()) << 32) + int((amounts & 0xFFFFFFFF).sum()))
 
 

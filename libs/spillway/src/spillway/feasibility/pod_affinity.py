@@ -84,7 +84,7 @@ def is_one_replica_per_node(shape: Shape, nodes: ClusterNodes) -> bool:
 
 
 def filter_by_spread(shape: Shape, nodes: ClusterNodes, verdict: NodeFilters) -> Iterator[tuple[str, Ceiling]]:
-    """Excludes the nodes that the spread constraints bar. Yields ceilings for constraints that the replicas count for.
+    """Excludes the nodes that the spread constraints bar. Yields a ceiling if a constraint counts the replicas.
 
     The constraints apply one after the other, as in the scheduler.
     """

@@ -31,7 +31,7 @@ class Entries(NamedTuple):
 
 
 class PodIndex:
-    """The bound pods of one cluster. tables: one for all pods that no selector can tell apart.
+    """The bound pods of one cluster. tables: one for each set of pods that no selector can tell apart.
 
     Changes are appended, and merged at the next read, because usually many changes come between two reads.
     """

@@ -84,7 +84,7 @@ class SpreadBound:
         return len(self.ceilings)
 
     def certain_replicas(self, lost: int = 0) -> int:
-        """Returns the replicas that are placed for any picks, after the worst loss of room for `lost` replicas."""
+        """Returns the replicas that fit whatever the scheduler picks, after the worst loss of room for `lost` ones."""
         if lost not in self._certain:
             self._certain[lost] = max(0, min(self._find_certain_replicas(lost), self.possible))
         return self._certain[lost]

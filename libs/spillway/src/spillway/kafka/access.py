@@ -105,7 +105,7 @@ class KafkaAccess:
     proof: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     async def client_arguments(self) -> dict[str, Any]:
-        """Returns the arguments of an aiokafka client that is created now. Finds a broker that answers."""
+        """Returns the arguments of a new aiokafka client, with the address of a broker that answers now."""
         tls = self.proof.get("ssl_context")
         return {"bootstrap_servers": await find_answering_broker(self.bootstrap, tls=tls), **self.proof}
 
@@ -120,7 +120,7 @@ class KafkaAccess:
                 ) from error
 
     async def raise_known_reason(self, error: BaseException, verb: str) -> None:
-        """Raises NotAllowed or LetNotIn if the reason is known. aiokafka's own error has no reason: it only logs it."""
+        """Raises NotAllowed or LetNotIn if the reason is known. aiokafka only logs the reason, without an error."""
         self.check_allowed(error, verb)
         reason = await self._find_refusal() if isinstance(error, KafkaConnectionError) else ""
         if reason:
@@ -204,7 +204,7 @@ def _tls_context(security: KafkaSecurity) -> ssl.SSLContext:
 
 
 def _read_password(name: str) -> str:
-    """Returns the text of the file without its final line break."""
+    """Returns the password in a file, without the final line break. Raises OperatorError."""
     try:
         password = _read_file("password file", name).decode().rstrip("\r\n")
     except UnicodeDecodeError:

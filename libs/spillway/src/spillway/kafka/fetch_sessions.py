@@ -46,7 +46,7 @@ class FetchSession:
         return news, [place for place in known if place not in wanted]
 
     def note_answer(self, wanted: Wanted, number: int, error: int) -> None:
-        """Updates the session after the broker's answer. number: 0 if it has no sessions. error: Kafka's code or 0."""
+        """Updates the session after the broker's answer. number: 0 if the broker has none. error: Kafka's code or 0."""
         if error:
             was_new = self.epoch <= OPENS
             self.note_failure()

@@ -35,7 +35,8 @@ CONSUMER, FETCHER, COORDINATOR, STICKY, CONNECTION = (
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One use of a private part of aiokafka. number: of its row in ADR 36.
+    """One use of a private part of aiokafka. number: of its row in ADR 36. Docstrings
+    of the functions that use the point begin with this number.
 
     without: the effect of leaving the point out.
     has: attributes that must exist, as module:name. uses: by function, the names that its code must use; a replaced
@@ -173,7 +174,7 @@ class OtherShape(OperatorError):
 def usable_points() -> frozenset[Point]:
     """Returns the points that can be used with the installed aiokafka.
 
-    One line in the log names each other point and what it lacks. Raises OtherShape if that point is needed.
+    Each other point is logged with what it lacks. Raises OtherShape if such a point is needed.
     """
     usable = set()
     for point in POINTS:
@@ -218,7 +219,7 @@ def _unused_names(point: Point) -> Iterator[tuple[str, str]]:
 
 
 def _find_object(name: str) -> Any:
-    """Returns the object at module:name.name, or None."""
+    """Returns the object that a text such as "module:Class.attribute" names; None if there is none."""
     module, _, path = name.partition(":")
     try:
         found: Any = importlib.import_module(module)

@@ -161,7 +161,7 @@ async def _report_topic_differences(admin: Any, settings: TopicSettings, say: Ca
 async def _form_fleet(
     access: KafkaAccess, settings: TopicSettings, fleet_name: str, say: Callable[[str], None]
 ) -> tuple[str, bool]:
-    """Returns the fleet id, and whether this run formed the fleet.
+    """Forms the fleet unless the log has one. Returns its id, and whether this run formed it.
 
     Opening the transactional producer fences other runs, so a fleet that is read here stays the same until the write.
     """

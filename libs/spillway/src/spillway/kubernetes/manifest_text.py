@@ -57,7 +57,7 @@ def check_size(text: str, where: str) -> int:
 
 
 def read_object(text: str, where: str) -> dict[str, Any]:
-    """Returns the object in a manifest. Raises RequestError with the fault. where: the manifest's name there."""
+    """Returns the object in a manifest. Raises RequestError. where: the manifest's name in the error's text."""
     check_size(text, where)
     try:
         parsed = _read_again(text) if isinstance(text, ReadManifest) else _parse_text(text, ValueBudget(NODES_MAX))

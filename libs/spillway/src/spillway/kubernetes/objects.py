@@ -378,7 +378,7 @@ NODE_LEASES: Final = "kube-node-lease"
 
 
 def node_lease(node: str, node_uid: str, holder: str, duration_seconds: int, renewed_at: datetime) -> Manifest:
-    """Returns a node's heartbeat, as a kubelet writes it. The Lease is deleted with its node.
+    """Returns the Lease that is a node's heartbeat, as a kubelet writes it. It is deleted with its node.
 
     Raises ValueError for a time without a zone.
     """
@@ -431,7 +431,7 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, in
 
 
 def pod_requests_or_none(spec: PodSpec, status: PodStatus | None = None) -> dict[str, int] | None:
-    """Returns pod_requests, or None for amounts that 64 bits do not hold. An API server accepts such amounts."""
+    """Returns the result of pod_requests; None for amounts beyond 64 bits, which an API server accepts."""
     try:
         return pod_requests(spec, status)
     except ValueError:

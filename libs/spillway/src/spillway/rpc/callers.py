@@ -40,8 +40,8 @@ class CallerEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     pod_security: the level of Pod Security that its pods must meet. priority_classes, service_accounts: names or
     patterns that its pods may have. priority_max: for its policies' priority. service_types: for its Services. Without
     a value, pod_security, priority_classes, priority_max and service_types do not limit callers of all namespaces. For
-    other callers they are baseline, all but Kubernetes' own classes, 0, and ClusterIP and ExternalName (all types with
-    pod_security any).
+    other callers the defaults are: pod_security baseline; all classes but Kubernetes' own; priority_max 0;
+    service_types ClusterIP and ExternalName, or all types with pod_security any.
     """
 
     name: Annotated[str, Meta(min_length=1, max_length=253)]

@@ -44,7 +44,7 @@ _LEADER_SECONDS = 1.0
 class ClientTimeouts:
     """The limits on the silence of one instance, after which a client asks another.
 
-    Keepalive does not notice a frozen one.
+    gRPC's keepalive notices a frozen instance too late.
     connect_seconds: until the instance answers a new connection; no request was sent by then.
     read_seconds: for a call that changes nothing, once for each endpoint.
     answer_seconds: for every other call, and once all endpoints were asked; a healthy instance answers within its

@@ -32,7 +32,7 @@ class ConnectionVerdict:
 
 @dataclass(slots=True)
 class _KnownConnection:
-    """A connection on which a known caller has called. caller: the first one; "" for none that is counted.
+    """A connection on which a known caller has called. caller: the first one; "" if it counts for no caller.
 
     running: calls that have not ended. called_at: when the last call began or ended, in seconds.
     """
@@ -43,9 +43,10 @@ class _KnownConnection:
 
 
 class ConnectionCounts:
-    """Counts open connections. most: of all together. address_most: of one address. strangers_most: of strangers.
+    """Counts open connections, and chooses the connection that is closed for a new one.
 
-    caller_most: of one caller. idle_seconds: a known connection without a call for that long can be closed for another.
+    most, address_most, strangers_most, caller_most: the most connections of all clients, of one address, of strangers
+    and of one caller. idle_seconds: a known connection without a call for that long can be closed for another.
     A stranger's connection is closed for a new one: the oldest one of the address with the most strangers. So many
     strangers from one address lose only their own connections. Without a stranger an idle known one is closed. A known
     connection that is not idle is closed only for another one of its own caller.

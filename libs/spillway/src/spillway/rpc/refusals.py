@@ -76,7 +76,7 @@ def received_refusal(code: str, text: str, trailer: Any) -> RequestError:
 
 
 def _details_that_fit(details: Mapping[str, str]) -> dict[str, str]:
-    """Returns the first details that fit. The next one is cut."""
+    """Returns the first details that fit into DETAILS_BYTES_MAX. The last of them may be cut."""
     kept, left = dict[str, str](), DETAILS_BYTES_MAX
     for name, value in details.items():
         room = left - len(name.encode())

@@ -319,7 +319,7 @@ class Gate:
             self._count_calls(caller, items - 1, 1)
 
     def _count_calls(self, caller: Caller, calls: int, taken: int) -> None:
-        """Counts calls. taken: calls of this request that were counted before, and will be when it is repeated."""
+        """Counts calls in the caller's rate. Raises TooManyCalls beyond it. taken: as in _Bucket.take_calls."""
         limits, burst = self.callers.limits.get(caller.name), self._settings.requests_burst
         rate = (limits.requests_per_second if limits else 0.0) or self._settings.requests_per_second
         bucket = self._buckets.get(caller.name)
@@ -338,7 +338,7 @@ def _item_count(request: object) -> int:
 
 
 class _Bucket:
-    """The calls that may still be made now; refilled as time passes. Below 0 after a batch larger than the bucket."""
+    """The number of calls that one caller may make now. It rises with time, and is below 0 after too large a batch."""
 
     __slots__ = ("_at", "_left")
 

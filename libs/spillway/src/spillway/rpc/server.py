@@ -128,9 +128,9 @@ class RpcServer:
         raise cast(BaseException, self._fatal.exception())
 
     def _make_handler(self, call: Call) -> tuple[str, Any]:
-        """Returns the handler of a method. It gets a stream of bytes that is read only on demand.
+        """Returns the path of a method without its service, and its handler, which reads the message only on demand.
 
-        So the caller is known before any message is read, and the size before anything is parsed.
+        So the caller is known before any message is read, and the size before a message is parsed.
         """
 
         async def answer_call(_: object, context: Any) -> bytes | None:
@@ -157,8 +157,8 @@ class RpcServer:
         The call's span is added to `traced` once its caller is known. Otherwise strangers would fill the collector, as
         they decide by their headers what is traced.
 
-        A call has a place of its caller until it is sent. Among those of all callers it has a place only while it is
-        answered: otherwise few callers who send or read slowly would hold all.
+        A call takes a place of its caller until its answer is sent. It takes one of the places of all callers only
+        while it is answered: otherwise few callers who send or read slowly would take all of these.
         """
         started = time.perf_counter()
         code, text, answer = "CANCELLED", "", None

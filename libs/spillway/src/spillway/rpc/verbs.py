@@ -55,7 +55,7 @@ class PlannerApi(Protocol):
 
 
 class ClientVerbs:
-    """The verbs of a client of the planner. seconds: the longest time of the call; None: as the client is set."""
+    """The verbs of a client of the planner. seconds: the longest time of the call; None: the client's own."""
 
     async def _call_verb(self, verb: str, request: Any, seconds: float | None) -> Any:
         raise NotImplementedError
@@ -154,7 +154,7 @@ class ScalingApi(Protocol):
 
 
 class ScalingVerbs:
-    """The verbs of a client of hpa. seconds: the longest time of the call; None: as the client is set."""
+    """The verbs of a client of hpa. seconds: the longest time of the call; None: the client's own."""
 
     async def _call_verb(self, verb: str, request: Any, seconds: float | None) -> Any:
         raise NotImplementedError
@@ -206,7 +206,7 @@ class LendingApi(Protocol):
 
 
 class LendingVerbs:
-    """The verbs of a client of the descheduler. seconds: the longest time of the call; None: as the client is set."""
+    """The verbs of a client of the descheduler. seconds: the longest time of the call; None: the client's own."""
 
     async def _call_verb(self, verb: str, request: Any, seconds: float | None) -> Any:
         raise NotImplementedError

@@ -17,7 +17,7 @@ class CapacityStarts:
         self._blocks.append((block, partition))
 
     def take_start_offsets(self, epoch_of: Callable[[str], int]) -> Offsets:
-        """Returns the starts: the oldest as_of_offset of blocks whose epoch is in effect, or may still be.
+        """Returns, by partition, the oldest as_of_offset of blocks whose epoch is in effect or may still take effect.
 
         epoch_of: returns the epoch of a cluster. A partition without a block is read from its end: nothing in it can be
         applied before a block comes.

@@ -29,7 +29,7 @@ def connect_to_cluster(
 
 
 async def serve_clusters(process: Process, bus: Bus, served: ServedClusters) -> None:
-    """Runs until the process must stop.
+    """Runs the service until the process must stop.
 
     Raises OtherFleet, ChangedHttpLibrary, and the error of a worker that met a bug.
     """

@@ -109,7 +109,10 @@ class ClusterService(Protocol[W_co]):
         ...
 
     def way_to_cluster(self, cluster: str) -> Hashable | None:
-        """Returns a value for how the cluster is reached. If it changes, the work starts again. None: no work there."""
+        """Returns how the cluster is reached, as any value. If the value changes, the work there starts again.
+
+        None: there is no work there.
+        """
         ...
 
     async def wait_until_caught_up(self) -> None:
@@ -212,7 +215,7 @@ class ClusterTurns(Generic[W]):
             self._end_if_overtaken(turn)
 
     def call_worker(self, cluster: str, word: Callable[[W], object]) -> None:
-        """Calls the function `word` with the worker of a cluster, if any. An unexpected error ends only that turn."""
+        """Calls `word` with the worker of a cluster, if it has one. An unexpected error ends only that turn."""
         worker = self.workers.get(cluster)
         if worker is not None:
             turn, _ = self._turns[cluster]
@@ -228,7 +231,7 @@ class ClusterTurns(Generic[W]):
             self.call_worker(cluster, word)
 
     def reconsider_turns(self) -> None:
-        """Starts and ends turns again where needed. Call it if clusters, their `way`, or the work changed."""
+        """Makes this instance begin and end turns as needed. Call it after a change of the clusters or their ways."""
         self._unsettled.set()
 
     def is_assigned(self, cluster: str) -> bool:
@@ -319,7 +322,10 @@ class ClusterTurns(Generic[W]):
             self._rest_after_failure(turn, error)
 
     def _rest_after_failure(self, turn: ClusterTurn, error: Exception) -> None:
-        """Claims the cluster again after a pause. Raises an error that ends the process."""
+        """Logs an error of a cluster's work, and lets the cluster be claimed again after a pause.
+
+        Raises the error if it must end the process.
+        """
         cluster = turn.cluster
         seconds = self._failures.note_failure(cluster, error, cluster=cluster, epoch=turn.epoch)
         if cluster not in self._resting:
@@ -367,7 +373,7 @@ class ClusterTurns(Generic[W]):
         self._unsettled.set()
 
     def _end_turn(self, turn: ClusterTurn) -> None:
-        """Ends a turn at once. Another turn there begins when this one's work has ended."""
+        """Ends a turn at once. Another turn for its cluster begins only after the work of this one has ended."""
         _, task = self._turns[turn.cluster]
         if not task.cancelling():
             self._dismiss_worker(turn.cluster)

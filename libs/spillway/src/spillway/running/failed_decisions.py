@@ -26,7 +26,7 @@ class FailedDecisions(Generic[S]):
         self._paused_until: dict[S, float] = {}
 
     def take_ended_pauses(self) -> list[S]:
-        """Returns subjects whose pause has ended since the last call: they may have decisions to make."""
+        """Returns the subjects whose pause has ended since the last call. Decisions on them may be due."""
         now = self._steady()
         found = [subject for subject, until in self._paused_until.items() if now >= until]
         for subject in found:
@@ -45,7 +45,7 @@ class FailedDecisions(Generic[S]):
             return None
 
     def note_failure(self, subject: S, error: Exception) -> None:
-        """Counts and logs an error in a decision, and begins a pause. Raises an error that ends the process."""
+        """Counts and logs an error in a decision, and begins a pause. Raises the error if it must end the process."""
         if ends_the_process(error):
             raise error
         self._paused_until[subject] = self._steady() + self._pause_seconds

@@ -20,9 +20,9 @@ class FollowedIntake(Protocol):
     """The part of a service that applies the records of followed topics."""
 
     def start_offsets(self, ends: Offsets) -> Offsets:
-        """Returns the start offsets in the later topics; a partition without one begins at its end.
+        """Returns the start offsets in the `later` topics. A partition without one is read from its end.
 
-        ends: of the whole topics; all records before them have been applied.
+        ends: the end offsets of the `whole` topics. All records before them have been applied.
         """
         ...
 
@@ -34,7 +34,7 @@ class FollowedIntake(Protocol):
         ...
 
     async def end_batch(self, batch: RecordBatch, positions: Offsets) -> None:
-        """Ends a batch, which may be empty. The next one is read after it returns. positions: offsets of all topics."""
+        """Is called after each batch, also an empty one, and before the next is read. positions: of all topics."""
         ...
 
 
@@ -91,7 +91,7 @@ class Follower:
                     tasks.create_task(self._follow_batches(newer))
 
     async def wait_until_caught_up(self, *topics: Topic) -> None:
-        """Returns when all records that were in the log at the call have been applied. topics: only these, if any."""
+        """Returns when all records that were in the log at the call are applied. topics: only their records, if any."""
         while len(self._feeds) < 2:
             async with self._moved:
                 await self._moved.wait()
@@ -111,9 +111,9 @@ class Follower:
             )
 
     async def wait_until_overtaken(self, epoch: int) -> None:
-        """Returns when the log has a later turn than this one.
+        """Returns when the log has a later turn than the turn with this epoch.
 
-        By then this one's writer is fenced, even if it has not tried to write.
+        By then the earlier turn's writer is fenced, even if it has not tried to write.
         """
         async with self._moved:
             await self._moved.wait_for(lambda: self.turn_epoch > epoch)

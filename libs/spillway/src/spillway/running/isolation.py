@@ -35,9 +35,9 @@ def ends_the_process(error: BaseException) -> bool:
 
 
 class Failures(Generic[T]):
-    """Counts the failed tries of one service for each thing of one kind. what: the kind (cluster, node, …).
+    """Counts the failures in a row of one service's work on each object of one kind, and computes the pauses.
 
-    Pauses double up to the longest.
+    what: the kind (cluster, node, …). Pauses double up to the longest.
     """
 
     def __init__(self, service: str, what: str, first_seconds: float, longest_seconds: float) -> None:
@@ -54,7 +54,7 @@ class Failures(Generic[T]):
     def note_failure(self, thing: T, error: BaseException, **about: object) -> float:
         """Counts and logs an error, the first one in a row with its trace. Returns the seconds until the next try.
 
-        Raises an error that ends the process.
+        Raises the error if it must end the process.
         """
         if ends_the_process(error):
             raise error

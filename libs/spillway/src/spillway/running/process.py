@@ -87,7 +87,7 @@ class Process:
         self._unready: dict[str, str | None] = {}
 
     def note_opened(self) -> None:
-        """Must be called once main has work to finish. From then on a stop gives main stop_seconds to end by itself."""
+        """Notes that main has work to finish. From then on a stop gives main stop_seconds to end by itself."""
         self.is_open = True
 
     def set_ready(self, part: str, ready: bool, reason: str = "") -> None:
@@ -115,7 +115,7 @@ def read_process_settings(environ: dict[str, str] | os._Environ[str] | None = No
 
 
 def print_help_if_asked(summary: str, *sections: tuple[type, str], argv: list[str] | None = None) -> bool:
-    """Prints every variable of the process and of the given (dataclass, prefix) when --help or -h was given."""
+    """Prints the help if --help or -h was given, and returns whether it was. sections: (dataclass, prefix)."""
     if not {"--help", "-h"} & set(sys.argv[1:] if argv is None else argv):
         return False
     print(help_text(summary, *sections, (ProcessSettings, PREFIX)))
@@ -163,10 +163,9 @@ async def _run_service(
 
 
 async def _cancel_leftover_tasks(process: Process, code: int) -> None:
-    """Cancels the remaining tasks.
+    """Cancels the tasks that are left at the end. If a task does not end, exits the process with `code` at once.
 
-    aiokafka's close of a client that is being opened may neither end nor be cancelled; then the process exits without
-    it.
+    For example, aiokafka's close of a client that is being opened may neither end nor be cancelled.
     """
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:
@@ -325,7 +324,7 @@ class _MetricsPage:
 
 
 def _leaf_exceptions(error: BaseException) -> Iterator[BaseException]:
-    """Yields the exceptions in an exception, which a TaskGroup may have put in groups."""
+    """Yields the exceptions in an exception group, also in nested ones; for another exception, yields itself."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
             yield from _leaf_exceptions(inner)

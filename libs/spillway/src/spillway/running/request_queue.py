@@ -157,7 +157,7 @@ class Decisions:
 
     @property
     def answer_count(self) -> int:
-        """Returns the number of requests that it answers."""
+        """Returns the number of requests that this step answers."""
         return len(self.answers) + len(self.refusals)
 
     def merge_answers(self, other: "Decisions") -> None:
@@ -178,9 +178,9 @@ class Decisions:
 
 
 class RequestQueue:
-    """The requests that wait for a decision. asked: set when there is one to decide.
+    """The requests that wait for a decision. asked: an event that is set while there is a request to decide.
 
-    retry: for texts, what a caller without an answer may do.
+    retry: a text for callers without an answer, about what they may do.
     Requests go by priority, then callers take turns, then in the order of arrival. A request that was passed over by
     requests_passed_over_max groups goes before all others, so that none waits for ever.
     """
@@ -303,9 +303,9 @@ class RequestQueue:
         return any(one.due is None for one in self._put_off)
 
     def requeue_due_requests(self) -> int:
-        """Puts the requests that were put off and are due at the end of the queue.
+        """Puts requests that were put off, and are due now, at the end of the queue.
 
-        Returns how many of them held others up.
+        Returns how many of them held other requests up.
         """
         held_up = [one for one in self._put_off if one.due is None]
         later = [(one, one.due()) for one in self._put_off if one.due is not None]

@@ -24,7 +24,7 @@ def instance_name_with_address(process: Process, settings: RpcSettings) -> str:
 
 
 async def serve_standby(process: Process, bus: Bus, server: RpcServer, served: ServedStandby) -> None:
-    """Runs until the process must stop. Raises OtherFleet, OperatorError."""
+    """Runs the service with its gRPC server until the process must stop. Raises OtherFleet, OperatorError."""
     process.note_opened()
     async with server, asyncio.TaskGroup() as tasks:
         process.log.info("listening", address=server.address, fleet=bus.fleet_id)

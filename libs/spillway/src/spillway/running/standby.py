@@ -63,7 +63,7 @@ class StandbySettings(RequestSettings):
 
 
 class WriterTurn:
-    """This instance's right to write, and the generations of what it writes."""
+    """This instance's right to write, and the generations of the events that it writes."""
 
     def __init__(self, writer: Writer) -> None:
         self.writer = writer
@@ -98,7 +98,7 @@ class Decider(Protocol):
         ...
 
     def pause_seconds(self) -> float:
-        """Returns the longest time until the next step, if no request comes."""
+        """Returns the seconds until the next step, if no request comes before."""
         ...
 
     def decide_step(self, turn: WriterTurn) -> Decisions:
@@ -135,7 +135,7 @@ class Standby:
 
     After each turn, and after a write whose outcome is unknown, the next life reads the log again.
 
-    ready: called with whether reads are answered, and the reason if they are not.
+    ready: a function that is called with whether reads are answered, and with the reason if they are not.
     """
 
     def __init__(self, bus: Bus, role: StandbyRole, instance: str, settings: StandbySettings, decider: Decider) -> None:
@@ -304,7 +304,7 @@ class Standby:
         self.requests.refuse_all(why)
 
     def _stop_reads(self) -> None:
-        """Stops reads from this state. After the turn, the state and the log may differ in both directions."""
+        """Stops reads from this state. After the turn, both the state and the log may lack changes of the other."""
         self._turn, self._loaded = None, False
         self.ready(False, "the turn is over: the log is read again")
 

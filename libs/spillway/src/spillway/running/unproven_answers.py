@@ -22,7 +22,7 @@ class UnprovenAnswers:
         """Answers that were kept before the current proof was asked for."""
 
     def keep_answers(self, decided: Decisions) -> None:
-        """Keeps answers until a proof that is asked for later. When too many wait, these get UNAVAILABLE."""
+        """Keeps answers until a later check proves the turn. If too many wait already, these get UNAVAILABLE."""
         if not decided.answer_count:
             return
         if self._answer_count + decided.answer_count > self._waiting_max:
@@ -36,7 +36,7 @@ class UnprovenAnswers:
         self.wanted.set()
 
     def note_proof_asked(self) -> None:
-        """Must be called when a proof is asked for. The proof will hold for all answers that are kept now."""
+        """Notes that a check of the turn begins now. If it proves the turn, that holds for all answers kept so far."""
         self.wanted.clear()
         self._asked_for.merge_answers(self._kept)
         self._kept = Decisions()
