@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from spillway.api_errors import RequestError, invalid_argument_error
 
 if TYPE_CHECKING:
-    from spillway.api_brakes import *  # noqa: F403 - the names below, for who reads types
-    from spillway.api_changes import *  # noqa: F403 - the names below, for who reads types
-    from spillway.api_clusters import *  # noqa: F403 - the names below, for who reads types
-    from spillway.api_questions import *  # noqa: F403 - the names below, for who reads types
-    from spillway.api_workloads import *  # noqa: F403 - the names below, for who reads types
+    from spillway.api_brakes import *  # noqa: F403 - the names below, for type checkers
+    from spillway.api_changes import *  # noqa: F403 - the names below, for type checkers
+    from spillway.api_clusters import *  # noqa: F403 - the names below, for type checkers
+    from spillway.api_questions import *  # noqa: F403 - the names below, for type checkers
+    from spillway.api_workloads import *  # noqa: F403 - the names below, for type checkers
 
 __all__ = ["RequestError", "invalid_argument_error"]
 

@@ -13,9 +13,10 @@ VERB_BY_FORMER_VERB: Final = {"release": "disown"}
 """The present name of each former verb. A callers file with a former verb is refused, and the error names the present
 one. The stored digest of an older request was made with the former verb."""
 STATE_BY_FORMER_STATE: Final = {"Released": STATE_DISOWNED}
-"""The states of a workload in one cluster, as WorkloadObserved has them."""
+"""The present name of each former state of a workload in a cluster (the field `state` of WorkloadObserved)."""
 FIELD_BY_FORMER_FIELD: Final = {b'"releasing":': b'"disowning":'}
-"""Field names in an answer that is kept as JSON. A text in it cannot contain them: JSON escapes quotation marks."""
+"""The present name of each former field in an answer that is stored as JSON. A text in such an answer cannot contain
+these bytes, because JSON escapes quotation marks."""
 
 
 def with_words_of_today(event: Event) -> Event:

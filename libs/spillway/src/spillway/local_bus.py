@@ -41,9 +41,9 @@ class LocalSettings:
     """Limits of the bus in memory. They have the names that the same limits have in KafkaSettings."""
 
     publish_seconds: float = 5.0
-    """How long a publish is tried before BusUnavailable, in seconds."""
+    """The seconds for which a publish is tried before it raises BusUnavailable."""
     write_seconds: float = 8.0
-    """How long one transaction may take before OutcomeUnknown, in seconds."""
+    """The seconds after which a transaction raises OutcomeUnknown."""
     idle_batch_seconds: float = 0.5
     """The longest time without a batch from a feed, in seconds."""
     batch_records_max: int = 2000

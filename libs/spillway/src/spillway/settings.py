@@ -25,7 +25,7 @@ CONSTANTS = "SPILLWAY_CONSTANTS"
 """A variable for development only. It overrides constants of this process: NAME=value, separated by commas. A constant
 is named as its variable would be: SPILLWAY_PLANNER_TICK_SECONDS=0.5. Each override is logged as a warning."""
 _TYPO_RATIO = 0.8
-"""How similar (by difflib's ratio) an unknown name must be to a known one to be reported as a typing error."""
+"""The least similarity (difflib's ratio) to a known name at which an unknown name is reported as a typing error."""
 
 _SECRET = re.compile("PASSWORD|TOKEN|SECRET|KEY")
 """Words in the name of an unknown variable that mark its value as a possible secret. The operator may have put a secret

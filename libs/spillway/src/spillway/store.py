@@ -91,7 +91,7 @@ class RedisStore:
                 retry=Retry(NoBackoff(), 1),  # One retry: a pooled connection may be older than Redis' last start.
             )
         except ValueError:
-            # Without the cause: its text may contain a part of the password.
+            # Raise it without the cause, because the cause's text may contain a part of the password.
             expected = "redis://user:password@host:port/number, with special characters of the password as %2F"
             raise OperatorError(f"SPILLWAY_REDIS_URL: (hidden): expected {expected}") from None
         return self

@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 Tell = Callable[[], Mapping[str, float]]
-"""Returns the values of a gauge, by the value of its label."""
+"""A function that returns the values of a gauge, by the value of its label."""
 
 
 class ToldGauge(Collector):

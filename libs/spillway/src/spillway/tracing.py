@@ -233,6 +233,7 @@ def sending_span(
 
     records: their number. goes_on: if no record has a trace, the span continues the current trace, if any.
     """
+    # Equal traces count once. If no record has a trace, `first` is empty.
     first, *others = dict.fromkeys(found for found in traces if found) or ((),)
     if _tracer is None or not (first or goes_on):
         return _OFF
@@ -249,6 +250,7 @@ def sending_span(
         name = f"send {topic}"
     if not first:
         return continue_trace(name, PRODUCER, attributes)
+    # The records have creation spans of their own. By OpenTelemetry's conventions, the kind is then CLIENT.
     links = [Link(trace.get_current_span(_context_of_headers(found)).get_span_context()) for found in (first, *others)]
     return _started_span(_tracer, name, CLIENT, attributes, _context_of_headers(first), links)
 

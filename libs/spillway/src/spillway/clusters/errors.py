@@ -60,7 +60,7 @@ class Refused(Exception):
 
 
 class Forbidden(Refused):
-    """Raised for a 403 of the cluster's authorizer: our account lacks the right. The text names the right."""
+    """Raised for a 403 of the cluster's authorizer: our account lacks a right. The text names cluster and right."""
 
     def __init__(self, cluster: str, message: str) -> None:
         super().__init__(403, f"Forbidden by cluster {cluster}", message)

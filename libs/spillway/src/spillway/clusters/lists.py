@@ -138,6 +138,7 @@ class Lists(Requests):
             step.append(self.decode_manifest(kind, raw) if whole else self._decode_object(kind, raw))
             read_bytes += memoryview(raw).nbytes
             if read_bytes >= step_bytes:
+                # The bytes of whole manifests are estimated once, at the end, from the page itself.
                 kept_bytes += 0 if whole else answers.estimated_memory_bytes(msgspec.json.encode(step))
                 found += step
                 step, read_bytes = [], 0

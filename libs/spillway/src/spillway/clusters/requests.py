@@ -26,7 +26,7 @@ from spillway.kubernetes import objects
 from spillway.kubernetes.objects import JSON, Kind, Manifest
 
 BAD_REQUEST, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, GONE, TOO_MANY = 400, 401, 403, 404, 409, 410, 429
-SERVER_ERRORS: Final = 500  # and above
+SERVER_ERRORS: Final = 500  # This status and all above it.
 
 
 class Requests:

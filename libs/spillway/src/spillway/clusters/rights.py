@@ -72,7 +72,7 @@ class AccountRole:
 
     name: str
     service: str
-    clusters: str  # for people: the clusters with this use
+    clusters: str  # A text for people: the clusters that the service uses in this way.
     rules: tuple[Rule, ...]
 
     def rights(self) -> frozenset[Right]:

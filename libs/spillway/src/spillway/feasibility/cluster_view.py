@@ -199,6 +199,7 @@ class ClusterView:
             if block is None or event.sequence < block.sequence:
                 return set()
             return self._apply_full_block(event, columns)
+        # The nodes of the former epoch stay until all blocks of the new epoch are there.
         arriving = self._arriving.setdefault(event.epoch, {})
         arriving[event.index] = (event, columns)
         if len([1 for index in arriving if index < event.count]) < event.count:
@@ -217,6 +218,7 @@ class ClusterView:
         self.offset = offset
         if event.epoch > self.epoch:
             self._note_heartbeat(event, now, newer=True)
+            # The full blocks of this epoch have not all arrived, so its changes wait for them.
             early = self._early.setdefault(event.epoch, [])
             early.append((event, columns))
             del early[:-CHANGES_HELD_MAX]

@@ -99,6 +99,7 @@ class Fit:
             return self.total - wanted
         if self.total < wanted:
             return self.total - wanted
+        # A lost place can cost more than one replica under ceilings, so the largest loss is found by bisection.
         least, most = 0, self.total
         while least < most:
             middle = (least + most + 1) // 2

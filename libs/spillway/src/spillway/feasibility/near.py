@@ -7,7 +7,7 @@ from spillway.feasibility.topology import SpreadBound
 from spillway.model import Int64s
 
 GROUPS_MAX = 64
-"""With ceilings, the most groups that are computed one by one. With more groups, only one replica is certain."""
+"""The most groups that are computed one by one if there are ceilings. With more, only one replica is certain."""
 
 
 class NearBound:

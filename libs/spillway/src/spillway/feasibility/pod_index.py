@@ -12,7 +12,7 @@ from spillway.model import Int64s, PodTable, PodTerm
 
 CHUNKS_MAX = 64
 TABLES_MIN = 256
-"""The fewest tables from which unused tables are removed. A table is unused when no pod has it any more."""
+"""The number of tables from which on unused tables are removed. A table is unused when no pod has it any more."""
 
 ANY_NAMESPACE = ""
 
@@ -171,7 +171,7 @@ class PodIndex:
     def _merge_chunks(self) -> Entries:
         kept = []
         for entries, stamp in self._chunks:
-            # A merged chunk has, for each row, the entries that were newest at the merge.
+            # A row that was replaced after this chunk has a higher stamp, so its entries here are out of date.
             live = self._stamp_of_row[entries.rows] <= stamp
             kept.append(Entries(*(column[live] for column in entries)))
         columns = (np.concatenate(column) if column else _NONE for column in zip(*kept, strict=True))

@@ -253,7 +253,7 @@ class _Nested:
             return True
         room, full = self.rooms[index], emptiest + ceiling.skew
         most = np.clip(full - ceiling.present, 0, room)
-        # How much less the emptiest domain has than it could: it is at emptiest exactly.
+        # For each domain that may be the emptiest: the pods that it could have above `emptiest`, which it has not.
         short = np.where(low & (ceiling.present + most >= emptiest), ceiling.present + most - emptiest, UNBOUNDED)
         domains = np.arange(len(ceiling.present))
         for outer in range(index, len(self.ceilings) - 1):

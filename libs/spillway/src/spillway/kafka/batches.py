@@ -143,7 +143,7 @@ class KafkaBatch:
             # Such a batch is one record, or several that are compressed, perhaps twice. Brokers since 0.11 write none
             # to a topic that they have created, and send none to a client that fetches as ours does.
             if self._raw[_OLD_ATTRIBUTES_AT] & _CODEC:
-                # aiokafka expects the version of the first batch in a whole fetch. So what is behind is fetched again.
+                # aiokafka expects the version of the first batch in a whole fetch. So the rest is fetched again.
                 self._taken.vain_bytes = VAIN_AT_ONCE_BYTES
                 raise CannotUnpack("compressed records of a version that was replaced in Kafka 0.11")
             return self._batch

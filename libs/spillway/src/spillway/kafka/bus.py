@@ -319,7 +319,7 @@ class KafkaBus:
             enable_auto_commit=False,
             auto_offset_reset="latest",
             partition_assignment_strategy=(seat.assignor,),
-            request_timeout_ms=int((session_seconds + self.settings.request_seconds) * 1000),  # joining waits it out
+            request_timeout_ms=int((session_seconds + self.settings.request_seconds) * 1000),  # A join waits so long.
         )
         consumer.subscribe([self.topic_name(topic)], listener=seat)
         await self._start_client(consumer)

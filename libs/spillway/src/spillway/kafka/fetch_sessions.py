@@ -19,7 +19,7 @@ from spillway.kafka.internals import FetchTerms, fetch_terms
 Partition = tuple[str, int]
 """The name of a topic and the number of its partition."""
 Wanted = Mapping[Partition, tuple[int, int]]
-"""By partition: the offset to fetch from, and the most bytes to fetch."""
+"""The offset to fetch from and the most bytes to fetch, by partition."""
 OPENS, NO_SESSION = 0, -1
 """Epochs of a request for all partitions: with OPENS the broker opens a session, with NO_SESSION it does not."""
 EPOCH_MAX = 2**31 - 1
@@ -57,6 +57,7 @@ class FetchSession:
         self._known = dict(wanted)
         self.number = number
         if number and self.epoch != NO_SESSION:
+            # KIP-227: after the largest epoch comes 1, because 0 opens a new session.
             self.epoch = self.epoch + 1 if self.epoch < EPOCH_MAX else 1
 
     def note_failure(self) -> None:

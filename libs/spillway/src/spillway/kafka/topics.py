@@ -326,7 +326,7 @@ class LogReader:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # In a task: aiokafka passes on the cancellation of its own tasks, which would look like one of the caller.
+        # It runs in a task: aiokafka passes on cancellations of its own tasks, which would seem to be the caller's.
         await asyncio.wait([asyncio.create_task(self._close())])
 
     async def _close(self) -> None:

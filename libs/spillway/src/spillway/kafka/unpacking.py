@@ -128,6 +128,7 @@ def _zstd_size(packed: bytes) -> int:
     """Returns the size that the first frame of zstd states, or 0. Source: RFC 8878, section 3.1.1.1."""
     flags = packed[len(_ZSTD_MAGIC)]
     single = bool(flags & _ZSTD_SINGLE_SEGMENT)
+    # A code of 0 means no size, but one byte of size in a frame of a single segment.
     size_bytes = _ZSTD_SIZE_BYTES[flags >> 6] or int(single)
     begin = len(_ZSTD_MAGIC) + 1 + int(not single) + _ZSTD_DICTIONARY_BYTES[flags & 0b11]
     stated = int.from_bytes(packed[begin : begin + size_bytes], "little")

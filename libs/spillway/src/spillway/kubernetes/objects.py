@@ -287,12 +287,12 @@ def is_object_name(text: object) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    group: str  # "" is the core group
+    group: str  # An empty text is the core group.
     version: str
     plural: str
     type: type[Any]
     namespaced: bool = True
-    metadata_only: bool = False  # follow and list ask for PartialObjectMetadata
+    metadata_only: bool = False  # Lists and watches ask for PartialObjectMetadata.
 
     def path(self, namespace: str = "", name: str = "", subresource: Subresource = "") -> str:
         """Returns the path of a request. Without a namespace: all namespaces, or a cluster-wide object."""
@@ -415,6 +415,7 @@ def pod_requests(spec: PodSpec, status: PodStatus | None = None) -> dict[str, in
     sidecars: dict[str, int] = {}
     highest: dict[str, int] = {}
     for container in spec.init_containers:
+        # A sidecar ("Always") runs beside all later containers. Any other one runs alone with the sidecars before it.
         if container.restart_policy == "Always":
             own = _effective_requests(container, running)
             _add_amounts(nanos, own)

@@ -164,6 +164,7 @@ class ConnectionCounts:
         address: only connections of this address; empty: of all.
         """
         for number, known in self._connections_without_calls():
+            # The order is that of the last calls. If this connection is not idle, no later one is.
             if now - known.called_at < self._idle_seconds:
                 return None
             if not address or self._addresses[number] == address:

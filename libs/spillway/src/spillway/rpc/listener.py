@@ -35,8 +35,8 @@ RECEIVE_FACTOR: Final = 4
 """gRPC accepts this many times the size of the largest request of any caller. A too large request within this bound
 gets our own answer; beyond it gRPC answers itself."""
 PENDING_CALLS_MAX: Final = 10_000
-"""The calls of all connections that gRPC keeps until our loop takes them. It ends further ones at random as cancelled,
-also those of callers who make few; its own bound is 1,000."""
+"""The calls of all connections that gRPC keeps until our loop takes them. gRPC ends further calls at random as
+cancelled, also those of callers who make few calls. Its default for this number is 1,000."""
 METADATA_BYTES_MAX: Final = 16 * 1024
 """The bound on one call's headers. Beyond it gRPC refuses some calls itself, and beyond twice the bound all calls."""
 LOOK_SECONDS: Final = 0.25

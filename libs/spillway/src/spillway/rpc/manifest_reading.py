@@ -32,8 +32,8 @@ THREADS: Final = 2
 """The number of threads. With two, one caller's long request leaves a thread for another caller. More would wait for
 the interpreter."""
 Prepare = Callable[[Any], Any]
-"""Converts a checked request with long manifests to one with the parsed declarations. It is called in a thread and
-raises nothing. The service itself reports faults in the manifests."""
+"""A function that converts a checked request with long manifests to one with the parsed declarations. It is called in a
+thread and raises nothing. The service itself reports faults in the manifests."""
 
 
 def unchanged_request(request: Any) -> Any:

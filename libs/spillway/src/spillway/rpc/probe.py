@@ -16,7 +16,7 @@ from spillway.rpc.refusals import received_refusal
 from spillway.rpc.trailers import LEADER_TRAILER, VERSION_TRAILER
 
 HARMLESS_VERB: Final = {PLANNER.name: "list_clusters", SCALING.name: "list_policies", LENDING.name: "list_lending"}
-"""For each service the verb that the probe calls. It changes nothing, and an empty request is valid."""
+"""The verb that the probe calls, by service. Such a verb changes nothing, and an empty request of it is valid."""
 
 
 @dataclass(frozen=True, slots=True)

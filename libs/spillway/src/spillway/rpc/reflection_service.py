@@ -24,8 +24,8 @@ REQUEST_BYTES_MAX: Final = 4096
 VERB: Final = "reflection"
 
 Admit = Callable[[Any], AbstractContextManager[Caller]]
-"""Counts a stream, and yields its caller. Raises RequestError for a caller that may not see methods, or has too many
-calls."""
+"""A function that counts a stream, and yields its caller. It raises RequestError for a caller that may not see methods,
+or has too many calls."""
 
 
 class Reflection(reflection.aio.ReflectionServicer):  # type: ignore[misc]

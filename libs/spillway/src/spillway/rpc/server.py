@@ -128,7 +128,7 @@ class RpcServer:
         raise cast(BaseException, self._fatal.exception())
 
     def _make_handler(self, call: Call) -> tuple[str, Any]:
-        """Returns the path of a method without its service, and its handler, which reads the message only on demand.
+        """Returns the name of a method, and its handler, which reads the message of a call only on demand.
 
         So the caller is known before any message is read, and the size before a message is parsed.
         """

@@ -3,7 +3,7 @@
 from typing import Final
 
 LEADER_TRAILER: Final = "spillway-leader"
-"""The address of the active instance."""
+"""The trailer with the address of the active instance."""
 VERSION_TRAILER: Final = "spillway-version"
 PUSHBACK_TRAILER: Final = "grpc-retry-pushback-ms"
-"""gRPC's own name. A client waits at least so many milliseconds before it tries again."""
+"""gRPC's own name for the milliseconds that a client must wait at least before it tries again."""

@@ -22,9 +22,10 @@ from spillway.settings import constant
 T = TypeVar("T")
 Written = Event | Tombstone
 Decide = Callable[[Generation], tuple[Sequence[Written], T]]
-"""Decides one request: returns its events and its answer. Raises RequestError, which is then the answer, or NotYet."""
+"""A function that decides one request and returns its events and its answer. It raises NotYet, or a RequestError, which
+is then the answer."""
 Apply = Callable[[Sequence[Written]], object]
-"""Applies the decided events to the state."""
+"""A function that applies the decided events to the state."""
 
 SPARE_BYTES: Final = 64 * 1024
 """The bytes of a record that requests may not fill. They are left for additions that come without a request."""
