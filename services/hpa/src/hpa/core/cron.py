@@ -44,7 +44,7 @@ class CronField(Struct, frozen=True):
 
 
 class CronSchedule(Struct, frozen=True):
-    """A parsed line."""
+    """A parsed cron line: the numbers that match, for each of its five fields."""
 
     minutes: CronField
     hours: CronField
@@ -55,6 +55,7 @@ class CronSchedule(Struct, frozen=True):
     def matches_day(self, local: datetime) -> bool:
         in_month = local.day in self.days.values
         in_week = local.isoweekday() % 7 in self.weekdays.values
+        # A day field written as `*` decides nothing, so the other must match. If both days are given, one is enough.
         return (in_month and in_week) if self.days.any or self.weekdays.any else (in_month or in_week)
 
 
@@ -76,7 +77,7 @@ FIELDS: Final = (
 
 @lru_cache(maxsize=4096)
 def parse_cron(line: str) -> CronSchedule:
-    """Returns the line's fields. Raises InvalidCron."""
+    """Returns the schedule of a cron line. Raises InvalidCron."""
     if len(line) > LINE_MAX:
         raise InvalidCron(f"cron {line[:LINE_MAX]!r}…: {len(line)} characters: expected at most {LINE_MAX}")
     parts = line.split()
@@ -146,8 +147,9 @@ def next_match_s(cron: CronSchedule, zone: ZoneInfo, now_s: int) -> int | None:
 
 @lru_cache(maxsize=NEXTS_KEPT)
 def _search_match_s(cron: CronSchedule, zone: ZoneInfo, at: int, cut: bool, limit: int) -> int | None:
-    """Continues the search from `at`, which is the same for all instants that lead there.
+    """Continues the search from `at`, the Unix time that the first step of a search gave.
 
+    Many instants lead to the same `at`, so that they share one cached result.
     limit: the last year to search.
     """
     while _local_time(at, zone).year <= limit:
@@ -158,8 +160,9 @@ def _search_match_s(cron: CronSchedule, zone: ZoneInfo, at: int, cut: bool, limi
 
 
 def _advance_search(cron: CronSchedule, zone: ZoneInfo, at: int, cut: bool) -> tuple[bool, int, bool]:
-    """Goes one month or one day further, or on within the day. Returns (found, at, cut); found: `at` matches the line.
+    """Moves `at` to the next month or day, or to the next match within its day. Returns (found, at, cut).
 
+    found: `at` matches the line.
     cut: `at` is already the beginning of a month, day, hour or minute.
     """
     local = _local_time(at, zone)
@@ -191,17 +194,18 @@ def _next_month(local: datetime, zone: ZoneInfo, cut: bool) -> int:
 
 
 def _next_day(local: datetime, zone: ZoneInfo, cut: bool) -> int:
-    """Returns the next day's midnight, or the nearest hour when the clocks change then."""
+    """Returns the Unix time of the next day's midnight, or of the nearest hour if a clock change skips midnight."""
     beginning = local if cut else local.replace(hour=0, minute=0, second=0)
     at = _go_unix_time_s(beginning + timedelta(days=1), zone)
     hour = _local_time(at, zone).hour
     if hour == 0:
         return at
+    # Midnight does not exist on that day: the search may have landed before it (23:00) or after it (01:00).
     return at + (24 - hour if hour > 12 else -hour) * HOUR
 
 
 def _local_time(at: int, zone: ZoneInfo) -> datetime:
-    """Returns the zone's local time, without its zone."""
+    """Returns the local time in the zone, as a datetime without a time zone."""
     return datetime.fromtimestamp(at, zone).replace(tzinfo=None, fold=0)
 
 
@@ -211,6 +215,6 @@ def _utc_offset_seconds(at: int, zone: ZoneInfo) -> int:
 
 
 def _go_unix_time_s(local: datetime, zone: ZoneInfo) -> int:
-    """Returns the Unix time of a local time that exists twice or not at all as Go's time.Date does."""
+    """Returns the Unix time of a local time. One that exists twice or not at all is resolved as Go's time.Date does."""
     as_utc = int(local.replace(tzinfo=UTC).timestamp())
     return as_utc - _utc_offset_seconds(as_utc - _utc_offset_seconds(as_utc, zone), zone)

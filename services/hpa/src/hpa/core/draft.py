@@ -21,7 +21,7 @@ class Draft:
     """A copy of the state for some workloads, on which one request is decided.
 
     state: like the origin, but with these workloads only. Decisions on it do not change the origin, with one exception:
-    both share `positions`, whose written states are in the log in any case.
+    both share `positions`. That is safe, because the positions of written states are in the log in any case.
     """
 
     def __init__(self, origin: HpaState, keys: Iterable[WorkloadKey]) -> None:

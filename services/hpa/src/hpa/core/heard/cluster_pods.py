@@ -52,7 +52,10 @@ NEVER: Final = 2**62
 class ClusterShare(Struct, frozen=True, gc=False):
     """The share of one cluster in a metric. Without a new record it stays valid until until_ms (NEVER: for ever).
 
-    samples, used_milli, oldest_ms: over all samples that are not too old, also of pods that do not count.
+    counted: the totals over the pods that count.
+    samples: the number of samples that are not too old, also of pods that do not count.
+    used_milli, oldest_ms: the total of those samples, in thousandths, and the time of the oldest one.
+    troubles: texts for users about pods without samples, a wrong clock or a silent cluster.
     initialized_ms: the time at which the cpu usage of the next pod begins to count; NEVER: no such pod, or not cpu.
     """
 
@@ -71,7 +74,7 @@ class ClusterPods(Struct, frozen=True, gc=False):
     observed_ms: the time of the record, corrected by ahead_ms.
     sampled: True if at least one pod had a sample.
     standing: pods that have not ended and are not being deleted.
-    trouble: the reason why there are no samples.
+    trouble: the collector's reason why there are no samples; "" when there are.
     ahead_ms: how far the cluster's clock was ahead of ours when the record was read.
     left_out: the number of pods that did not fit into the record. `pods` contains them too, without samples and under
         a cluster name of their own.

@@ -44,6 +44,7 @@ class KeptTotals:
         self, clusters: Mapping[str, ClusterPods], rule: MetricRule, rules: HpaRules, now_ms: int
     ) -> ClusterShare:
         """Returns the share of all clusters together at now_ms."""
+        # While the kept shares are valid, only clusters with new records are computed again.
         for name in self.heard if self.since_ms <= now_ms < self.until_ms else {*clusters, *self.shares}:
             cluster = clusters.get(name)
             self._replace_share(name, None if cluster is None else compute_cluster_share(cluster, rule, rules, now_ms))
@@ -111,7 +112,7 @@ class WorkloadClusters:
     sampled_ms: the time of the last record, for clusters with samples.
     first_ms: the earliest time in sampled_ms; NEVER if it is empty.
     left_out: the cluster names used for pods that did not fit into a record (left_out_cluster_name).
-    kept: the running totals, by the fields of a metric that decide how a pod counts.
+    kept: the running totals for each metric rule. Metrics that count pods in the same way share them.
     """
 
     by_name: dict[str, ClusterPods] = field(default_factory=dict)
@@ -137,6 +138,7 @@ class WorkloadClusters:
             if cluster.sampled:
                 self.sampled_ms[name] = cluster.observed_ms
                 self.first_ms = min(self.first_ms, cluster.observed_ms)
+        # The record that is replaced had the earliest time, so the minimum is computed again.
         if told_ms == self.first_ms:
             self.first_ms = min(self.sampled_ms.values(), default=NEVER)
         if (old is not None and old.left_out) or (cluster is not None and cluster.left_out):
@@ -168,7 +170,7 @@ class WorkloadClusters:
         return None if first_ms == NEVER else first_ms + rules.pods_age_max_ms + 1
 
     def cluster_lost_at(self, at_ms: int, rules: HpaRules) -> str:
-        """Returns the cluster that will be lost at that instant."""
+        """Returns the cluster that will be lost at that instant; of several, the first by name."""
         told_ms = at_ms - rules.pods_age_max_ms - 1
         return min(name for name, sampled_ms in self.sampled_ms.items() if sampled_ms == told_ms)
 

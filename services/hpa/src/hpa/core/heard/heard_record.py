@@ -12,14 +12,14 @@ from spillway.events_scaling import BacklogObserved, LoadObserved, PodsObserved
 WorkloadKey = tuple[str, str]
 INPUTS: Final = (WORKLOADS.name, PODS.name, LOAD.name, BACKLOG.name)
 FORGETTING: Final = (LOAD.name, BACKLOG.name)
-"""Topics that keep a record only for a time. Their read values are kept in the state."""
+"""Topics whose records Kafka deletes after a time. hpa keeps their values in its own state."""
 
 
 _MEASURED: Final = (LoadObserved, BacklogObserved)
 
 
 class HeardRecord(Struct, frozen=True):
-    """One record. event: None for a tombstone; trace: the headers of its trace."""
+    """One record of an input topic. event: None for a tombstone; trace: the headers of its trace."""
 
     topic: str
     partition: int
@@ -43,7 +43,7 @@ class HeardRecord(Struct, frozen=True):
 
 
 def records_in_time_order(heard: Sequence[HeardRecord]) -> list[HeardRecord]:
-    """Returns the records by their times, but the pods of one cluster in their order in the log.
+    """Returns the records sorted by time. Records of pods with the same key keep their order in the log.
 
     A tombstone of pods has no time, and it must come after the records before it.
     """

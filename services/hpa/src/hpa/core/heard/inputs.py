@@ -24,28 +24,31 @@ from spillway.model import NO_GENERATION, Generation
 from spillway.texts import cut_text_to_bytes
 
 TEXTS_MAX = 500_000
-"""Bytes of the names, sources and troubles of one workload's series. All of them are written into one record with every
-state."""
+"""The most bytes of the names, sources and troubles of one workload's series. All of them are written into one record
+with every state."""
 BACKLOGS_MAX = 700_000
-"""Bytes of all partitions of one workload's queues, which are in the same record: some 13,000 partitions of a topic
-with a short name."""
+"""The most bytes of all partitions of one workload's queues. They are in the same record. This is enough for some
+13,000 partitions of a topic with a short name."""
 PARTITION_BYTES = 48
 """The most bytes that the numbers of one partition take in a record."""
 SOURCE_MAX, TROUBLE_MAX = 253, 200
-"""Bytes that are kept of a source and of a trouble."""
+"""The most bytes that are kept of a source text, and of a trouble text."""
 FAILURES_APART: Final = 0.75
 """The part of a polling interval that must pass after a counted failure before the next one counts."""
 
 LoadKey = tuple[str, str, str, str, str]
-"""Metric, object, series, cluster, pod."""
+"""The key of a series: metric, object, series, cluster, pod."""
 LoadName = tuple[str, str, bool]
-"""Metric, object, and whether it is a metric of pods: the key that a policy names."""
+"""The key of a metric in a policy: metric, object, and whether it is a metric of pods."""
 BacklogKey = tuple[str, str]
 """Group, topic."""
 
 
 class DeclaredWorkload(Struct, frozen=True, gc=False):
-    """A workload as the planner declared it. scaled: the generation of our last decision that its replicas contain."""
+    """A workload as the planner declared it.
+
+    scaled: the generation of hpa's newest decision that the planner has applied to `replicas`.
+    """
 
     kind: str
     replicas: int
@@ -60,12 +63,13 @@ def declared_workload_of(event: WorkloadDeclared) -> DeclaredWorkload:
 class MetricSeries(Struct, frozen=True, gc=False):
     """A series of a metric.
 
-    value_milli: its newest value.
-    at_ms: the time of that value; 0: never.
+    value_milli: its newest value, in thousandths.
+    at_ms: the time of that value, in Unix milliseconds; 0: never.
+    window_ms: the length of the time over which that value was measured.
     heard_ms: the time of the newest report, with or without a value.
     failing_ms: the time of the first report without a value after the last value; 0: none.
     failures: how many reports in a row had no value, counted once for each polling interval. Silence is no failure.
-    counted_ms: the last report that was counted as a failure.
+    counted_ms: the time of the last report that was counted as a failure.
     offset: the offset of its record; -1: not known.
     """
 
@@ -88,7 +92,7 @@ class Backlog(Struct, frozen=True, gc=False):
     committed: (topic, partition, committed offset) of the poll before.
     oldest_ms: for each row, when its oldest unread record was written; 0: not known, or no such record.
     endless_ms: the time since which the end offset of some partition is unknown; 0: all are known.
-    failures, counted_ms: as for MetricSeries; reports without an end count, too.
+    failures, counted_ms: as for MetricSeries. A report without some partition's end offset counts as a failure, too.
     offset: as for MetricSeries.
     """
 
@@ -114,9 +118,11 @@ Key = TypeVar("Key", LoadKey, BacklogKey)
 class WorkloadInputs:
     """The inputs of one workload. A caller that removes series must replace or clear the dict `loads`.
 
+    Otherwise the running sum of texts_bytes becomes wrong.
+
     declared: None while the planner knows no workload of that name.
-    loads_from_ms, backlogs_from_ms: for each name in the policy, the time since which it means its present query.
-        Earlier measurements answer another query and are dropped.
+    loads_from_ms, backlogs_from_ms: for each name in the policy, the time since which the policy has its present
+        query. Earlier measurements answer another query and are dropped.
     ahead_ms: for each cluster, how far its clock was ahead of ours at its last record.
     applied: for each "topic/partition", the offset of the last record that was applied.
     """
@@ -316,7 +322,10 @@ def _with_failed_report(known: Reported, trouble: str, failing_ms: int, at_ms: i
 
 
 def failures_in_row(known: MetricSeries | Backlog, at_ms: int, polling_ms: int) -> tuple[int, int]:
-    """Returns (failures in a row, time of the last) after a report without a value. As in KEDA, a poll counts once."""
+    """Returns (failures in a row, time of the last) after a report without a value.
+
+    Several failed reports of one poll count once, as in KEDA.
+    """
     if known.failures and (at_ms == known.counted_ms or at_ms < known.counted_ms + FAILURES_APART * polling_ms):
         return known.failures, known.counted_ms
     return known.failures + 1, at_ms

@@ -16,9 +16,9 @@ from spillway.texts import cut_text_to_bytes
 NAMES_BYTES_MAX: Final = 4_096
 """The most bytes of all names of one value or backlog. Five names as long as Kubernetes allows have 1,300."""
 RECORD_BYTES: Final = 1_000
-"""What a record takes beside its texts and rows: the objects of the record, its event and its trace."""
+"""Bytes that a record takes in addition to its texts and rows: the objects of the record, its event and its trace."""
 ROW_BYTES: Final = 400
-"""What a partition or a pod takes beside its texts."""
+"""Bytes that a partition or a pod takes in addition to its texts."""
 CHARACTER_BYTES: Final = 4
 """The most bytes that Python keeps for one character."""
 
@@ -26,9 +26,9 @@ Observed = LoadObserved | BacklogObserved
 
 
 def event_with_bounded_texts(event: Event | None) -> Event | None:
-    """Returns an event whose texts are cut to what the inputs keep of them; decisions are the same.
+    """Returns the event with its texts cut to the lengths that the inputs keep. Decisions stay the same.
 
-    A backlog of more partitions than are kept of one workload has none of them, and says so as its trouble.
+    If a backlog has more partitions than hpa keeps for one workload, all are dropped, and its trouble text says so.
     """
     if not isinstance(event, LoadObserved | BacklogObserved):
         return event
@@ -51,7 +51,7 @@ def has_long_names(event: Event | None) -> bool:
 
 
 def record_memory_bytes(heard: HeardRecord) -> int:
-    """Returns about the most bytes that a record takes in memory."""
+    """Returns an estimate of the most bytes that a record takes in memory."""
     event = heard.event
     characters, rows = len(heard.key), 0
     if isinstance(event, LoadObserved | BacklogObserved):

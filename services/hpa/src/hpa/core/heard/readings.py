@@ -1,4 +1,4 @@
-"""Makes one reading for each metric from the inputs of a workload. A too old value is unknown, never zero. Pure."""
+"""Makes one reading for each metric from a workload's inputs. A value that is too old is unknown, never zero. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -32,10 +32,10 @@ TROUBLES_TOLD: Final = 5
 
 
 class ReadingMoment(Struct, frozen=True):
-    """The time and place of a reading.
+    """The workload's namespace and the time for which metrics are read.
 
     namespace: the workload's namespace.
-    since_ms: when the policy was declared. Before that, nobody had to report anything.
+    since_ms: when the policy was declared. Before that time, no collector had to report a value.
     """
 
     namespace: str
@@ -70,7 +70,7 @@ class MetricReading(Struct, frozen=True, gc=False):
 
 
 def read_metric(metric: Metric, inputs: WorkloadInputs, moment: ReadingMoment) -> MetricReading:
-    """Returns the reading of an autoscaler's metric, as Kubernetes' APIs would answer."""
+    """Returns the reading of an autoscaler's metric: the answer that Kubernetes' metrics APIs would give."""
     if metric.source == PODS:
         samples, old = {}, []
         for key, load, trouble in pod_loads(inputs, metric.name):
@@ -121,7 +121,8 @@ def read_series(
 ) -> MetricReading:
     """Returns the reading of all series of a metric.
 
-    A series that stops makes the metric unknown. After `forgotten_ms` the stopped series is ignored.
+    A series that stops makes the metric unknown. After `forgotten_ms` the stopped series is ignored, unless all series
+    of the metric have stopped.
     """
     found = [
         (series, load)

@@ -1,6 +1,6 @@
 """Computes KEDA's cron trigger: a number of replicas between a start and an end. Pure.
 
-Source: pkg/scalers/cron_scaler.go. It is active while the next end comes no later than the next start.
+Source: pkg/scalers/cron_scaler.go. The trigger is active while the next end comes no later than the next start.
 """
 
 from collections.abc import Mapping

@@ -24,10 +24,12 @@ COOLDOWN_MS: Final = 300_000
 
 
 class Activation(Struct, frozen=True):
-    """The settings of a ScaledObject for zero and idle.
+    """The settings of a ScaledObject for scaling to and from zero or idle replicas.
 
-    cooldown_ms: None: KEDA's default of 300 s.
-    fallback_replicas: None: there is no fallback.
+    idle_replicas: the size while no trigger is active; None: not set.
+    cooldown_ms: how long no trigger is active before the workload scales in; None: KEDA's default of 300 s.
+    initial_cooldown_ms: the same for an object that was never active, counted from its creation.
+    fallback_replicas: the replicas while triggers fail; None: there is no fallback.
     """
 
     min_replicas: int = 0
@@ -47,9 +49,10 @@ class PolledTriggers(Struct, frozen=True):
     """The result of polling the triggers.
 
     active, failed: True if at least one trigger is active, or failed.
-    replicas: the present size.
+    replicas: the present size of the workload.
+    created_ms: the creation time of the ScaledObject.
     last_active_ms: the last time at which a trigger was active; None: never.
-    autoscaler: (status, reason) of its condition scaling_active; None: not known.
+    autoscaler: (status, reason) of the condition scaling_active of the workload's autoscaler; None: not known.
     """
 
     active: bool
@@ -80,7 +83,7 @@ AUTOSCALER_ACTIVE: Final = "autoscaler_active"
 
 
 def decide_poll_outcome(wanted: Activation, polled: PolledTriggers, now_ms: int) -> PollOutcome:
-    """Returns the outcome of one poll."""
+    """Decides the size and the conditions of a ScaledObject after one poll of its triggers, as KEDA does."""
     if PAUSED_REPLICAS in wanted.annotations or wanted.has_true_annotation(PAUSED):
         return PollOutcome(None, False, {"paused": (TRUE, "ScaledObjectPaused"), "ready": READY})
     if polled.active or wanted.has_true_annotation(FORCE_ACTIVATION):
@@ -134,7 +137,7 @@ def _outcome_of_scale_to_idle(
 
 
 def autoscaler_active_condition(active: bool, reason: str) -> tuple[str, str]:
-    """Returns (status, reason) of KEDA's condition, from the autoscaler's own condition."""
+    """Returns (status, reason) of the condition that KEDA shows for the autoscaler's condition scaling_active."""
     if active:
         return TRUE, "HPAActive"
     if reason == "ScalingDisabled":

@@ -86,7 +86,10 @@ def _split_tokens(text: str) -> list[str]:
 
 
 class _Parser:
-    """Reads tokens from the left. Binary operators go by precedence, as in expr."""
+    """Builds the nodes of an expression from its tokens, left to right, with expr's precedence of operators.
+
+    kinds: the type of each known name. `let` and a predicate add names to it.
+    """
 
     def __init__(self, tokens: list[str], kinds: dict[str, str]) -> None:
         self._tokens = tokens
@@ -134,6 +137,7 @@ class _Parser:
             if before and (before == "??") != (sign == "??"):
                 raise InvalidExpression("?? beside another operator: expected parentheses around one of them")
             self._take_token()
+            # Only ** groups from the right, so its right side may begin with another operator of the same precedence.
             right = self._parse_subexpression(BINARY[sign] + (0 if sign == "**" else 1))
             left = _binary_node(sign, left, right)
             before = sign
@@ -222,9 +226,9 @@ def _number_node(token: str) -> ExpressionNode:
 
 
 def _array_node(items: list[ExpressionNode]) -> ExpressionNode:
-    """Returns an array of numbers or other values. An array of arrays is refused.
+    """Returns the node of an array. Refuses an array of arrays.
 
-    So the time to compute a formula is bounded by the length of its text.
+    So the length of a formula's text bounds the time to compute it.
     """
     if any(item.kind == ARRAY for item in items):
         raise InvalidExpression("an array in an array is not supported")
@@ -299,7 +303,7 @@ def _arithmetic_node(sign: str, left: ExpressionNode, right: ExpressionNode) -> 
 
 
 def _wrap_in_64_bits(apply: Callable[[Any, Any], float]) -> Callable[[float, float], float]:
-    """Returns the operation with whole numbers as in Go: a result that does not fit wraps round."""
+    """Returns the operation with Go's integers: a whole result that does not fit into 64 bits wraps around."""
 
     def apply_wrapped(left: float, right: float) -> float:
         found = apply(left, right)
@@ -321,6 +325,7 @@ def _power(base: float, exponent: float) -> float:
 def _remainder(dividend: float, divisor: float) -> float:
     if not isinstance(dividend, int) or not isinstance(divisor, int) or divisor == 0:
         raise ExpressionFailed("a remainder needs whole numbers, and not 0 to divide by")
+    # In Go a remainder has the sign of the dividend; in Python it has the sign of the divisor.
     return int64_of_double(abs(dividend) % abs(divisor)) * (-1 if dividend < 0 else 1)
 
 

@@ -23,7 +23,7 @@ FALLBACK_EXISTS: Final = "FallbackExists"
 NO_FALLBACK_FOUND: Final = "NoFallbackFound"
 
 NOTHING_MILLI: Final = -1000
-"""Marks a failed trigger: a formula must see this value as nil."""
+"""The value that stands for a failed trigger. A formula must get nil in its place."""
 
 
 class Fallback(Struct, frozen=True):
@@ -35,7 +35,11 @@ class Fallback(Struct, frozen=True):
 
 
 class Composite(Struct, frozen=True):
-    """The fields of scalingModifiers for a fallback. target: the manifest's text; only whole numbers are read."""
+    """The fields of scalingModifiers that a fallback uses.
+
+    target: the manifest's text. If it is no whole number, it counts as 0, and the fallback is not used.
+    by_value: the target is for all replicas together, not for each one.
+    """
 
     target: str
     by_value: bool
@@ -91,7 +95,11 @@ def answer_of_trigger(
     health: TriggerHealth | None,
     now: ReplicaCounts,
 ) -> TriggerMetric:
-    """Returns the trigger's answer now. values_milli: its own values; None: it could not be read."""
+    """Returns the values that KEDA would give the autoscaler for a trigger: its own, or those of the fallback.
+
+    values_milli: the trigger's own values; None: it could not be read.
+    health: the failures before this poll.
+    """
     values = None if values_milli is None else tuple(values_milli)
     if fallback is None or not _is_fallback_valid(trigger, fallback):
         return TriggerMetric(values, health)

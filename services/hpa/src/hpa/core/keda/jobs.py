@@ -18,7 +18,9 @@ class JobStrategy(Struct, frozen=True):
     """A scaling strategy for jobs.
 
     name: one of the four strategies.
-    deduction, running_percentage: for CUSTOM, which is DEFAULT if the percentage is no number.
+    deduction: only for CUSTOM: the number of jobs to start less than the queue asks for.
+    running_percentage: only for CUSTOM: the part of the running jobs to subtract, as 0.5. If this is no number, CUSTOM
+        acts as DEFAULT.
     """
 
     name: str = DEFAULT
@@ -44,7 +46,7 @@ class JobsWanted(Struct, frozen=True):
 
     effective_max: the number of further jobs that may run.
     scale_to: the number of jobs that are asked for.
-    create: the number of jobs to start now.
+    jobs_to_create: the number of jobs to start now, the smaller of the two.
     """
 
     effective_max: int
@@ -61,6 +63,7 @@ def jobs_wanted(strategy: JobStrategy, queue: Queue, min_replicas: int, max_repl
     min_replicas: the number of jobs that always run, in addition to those for the queue.
     """
     kept = min(min_replicas, max_replicas)
+    # The jobs that always run come first. The queue's jobs start only when all of them run.
     if queue.running < kept:
         return JobsWanted(kept - queue.running, kept - queue.running)
     running = queue.running - kept

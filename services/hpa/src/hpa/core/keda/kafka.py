@@ -25,7 +25,8 @@ class KafkaTrigger(Struct, frozen=True):
     limit_to_lagging: the cap counts only partitions with lag.
     even: the number of replicas is a divisor of the number of partitions.
     exclude_persistent: a partition whose committed offset has not changed since the last poll counts for activity only.
-    zero_on_invalid: a partition without an offset has no lag.
+    zero_on_invalid: a partition without a committed offset has no lag.
+    full_metadata: KEDA's fullMetadata. False is valid only with a topic, and changes nothing else here.
     exact: our own setting. The cap is exactly one threshold for each partition. KEDA's cap allows almost one more.
     """
 
@@ -62,7 +63,7 @@ class PartitionOffsets(Struct, frozen=True):
 
 
 Committed = Mapping[tuple[str, int], int]
-"""The offsets of the poll before, by (topic, partition)."""
+"""The committed offsets at the previous poll, by (topic, partition)."""
 
 
 class Lag(Struct, frozen=True):
@@ -136,5 +137,9 @@ def divisors_of(number: int) -> list[int]:
 
 
 def balancing_factor(total: int, partitions: int, threshold: int) -> int:
-    """Returns the smallest divisor of the number of partitions that is enough consumers; else the number itself."""
+    """Returns the smallest divisor of `partitions` that is enough consumers for the lag; if none is, `partitions`.
+
+    total: the lag, in records.
+    threshold: the lag that one consumer may have.
+    """
     return next((factor for factor in divisors_of(partitions) if factor * threshold >= total), partitions)

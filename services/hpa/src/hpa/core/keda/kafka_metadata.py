@@ -24,7 +24,7 @@ LIMITATION_MAX: Final = 20_000
 """The most characters of a partitionLimitation."""
 BROKERS_MAX: Final = 100
 NAME_MAX: Final = 253
-"""Bytes of a group or topic. Both appear in reports and states. Kafka bounds a topic at 249 bytes."""
+"""The most bytes of a group's or topic's name. Both appear in reports and states. Kafka allows a topic 249 bytes."""
 
 
 Range = tuple[int, int]

@@ -60,7 +60,7 @@ class LimitedProposal(Struct, frozen=True):
 def limit_replicas_by_behavior(
     current: int, desired: int, bounds: ReplicaBounds, behavior: Behavior, history: ScalingHistory, now_ms: int
 ) -> LimitedProposal:
-    """Returns the number that the behaviour allows. The caller records `desired` itself in the steps."""
+    """Returns the number of replicas that the behaviour allows. The steps in the result contain `desired`."""
     steps = history.steps or ()
     stabilized = stabilize_replicas(current, desired, steps, behavior, now_ms)
     direction = SCALE_UP_STABILIZED if desired >= current else SCALE_DOWN_STABILIZED
@@ -100,6 +100,7 @@ def up_limit(current: int, rules: ScalingRules, history: ScalingHistory, now_ms:
     def size_after_growing(start: int, kind: str, amount: int) -> int:
         return start + amount if kind == BY_PODS else int32_of_double(ceiling(float(start) * (1 + amount / 100)))
 
+    # The start value loses against the number of any policy.
     chosen, least = (min, INT32_MAX) if rules.select == SELECT_MIN else (max, INT32_MIN)
     return _limit_of_policies(current, rules, history, now_ms, size_after_growing, chosen, least)
 
@@ -177,16 +178,16 @@ def limit_replicas_without_behavior(
 
 
 def stabilize_downscale(desired: int, steps: Steps, window_ms: int, now_ms: int) -> int:
-    """Returns the highest number that was asked for within the window, both ends included."""
+    """Returns the highest number of replicas that was asked for within the window, both ends included."""
     return highest_since(steps, now_ms - window_ms - 1, desired)
 
 
 def limit_doubling(
     current: int, desired: int, bounds: ReplicaBounds, settings: ControllerSettings, start: int | None = None
 ) -> tuple[int, str]:
-    """Returns (replicas, reason): desired, limited by the bounds and the cap.
+    """Returns (replicas, reason): `desired`, limited by the bounds and by the doubling cap.
 
-    start: the size that the cap doubles; None: the present size.
+    start: the size that the doubling cap is computed from; None: the present size.
     """
     begun = current if start is None else start
     limit = max(int32_of_double(max(settings.scale_up_limit_factor * begun, settings.scale_up_limit_minimum)), current)
