@@ -68,8 +68,9 @@ def forget_inputs_of_changed_queries(
 
 
 def sizing_state_after_change(before: AttachedPolicy, after: AttachedPolicy, remembered: SizingState) -> SizingState:
-    """Returns the state with which decisions continue. If another queue is drained now, it has no queue state.
+    """Returns the sizing state after a policy was declared again.
 
+    If the policy drains another queue now, what was learned about the earlier queue is dropped.
     A policy of another kind or name counts as newly created.
     """
     if (before.kind, before.name) != (after.kind, after.name):

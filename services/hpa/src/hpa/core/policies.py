@@ -16,7 +16,7 @@ class Policies:
     """All policies by workload. A workload is in at most one of `scaled` and `refused`.
 
     scaled: the policies in force.
-    refused: the policies that cannot be read. Only put and remove change the two.
+    refused: the policies that cannot be read. Only put_policy and remove_policy change the two.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Policies:
         return self.scaled.get(key) or self.refused.get(key)
 
     def put_policy(self, one: ScaledWorkload | RefusedPolicy) -> None:
-        """Replaces the policy of a workload. Call it again when the policy of an entry is another object."""
+        """Stores the policy of a workload in place of an earlier one. Call it again after its `declared` changed."""
         key = one.key
         if self.policy_of(key) is not one:
             self.remove_policy(key)

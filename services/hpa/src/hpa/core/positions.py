@@ -27,7 +27,8 @@ class Positions:
         self._unseen_from: dict[Place, int] = {}
 
     def note_reached_offsets(self, positions: Iterable[tuple[Place, int]]) -> None:
-        """Sets the read offset of each feed. It may lie after the last readable record, for example behind markers."""
+        """Sets the offset up to which each partition was read. Transaction markers may lie before it, after the last
+        record."""
         self.reached.update(positions)
 
     def note_applied_record(self, heard: HeardRecord) -> None:
@@ -61,7 +62,7 @@ class Positions:
                 self._unseen_from[place] = min(self._unseen_from.get(place, heard.offset), heard.offset)
 
     def clear_undecided_marks(self) -> None:
-        """Removes the marks of wait_for(), because all these records were decided on."""
+        """Removes the marks of mark_undecided_records(), because all these records were decided on."""
         self._unseen_from.clear()
 
     def offsets_to_write(self, partition: int, unseen: Iterable[HeardRecord] = ()) -> dict[str, int]:

@@ -20,8 +20,8 @@ from spillway.events_scaling import ScalePolicyDeclared
 LEAST_MS: Final = 1_000
 """The shortest interval of a question."""
 MOST_MS: Final = 60_000
-"""The longest interval of a question. With a longer one, a value would be too old before the next
-(Rules.load_age_max_ms)."""
+"""The longest interval of a question. With a longer one, a value would become too old before the next one comes
+(HpaRules.load_age_max_ms)."""
 
 NOBODY_ASKS: Final = "nothing of ours asks for it: it is unknown until somebody reports it (Report, or topic load)"
 

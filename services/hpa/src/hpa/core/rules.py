@@ -17,7 +17,8 @@ class HpaRules(Struct, frozen=True):
     forgotten_ms: a stopped series counts as gone after this time, if other series of its metric go on.
     future_max_ms: a time further in the future is not believed.
     missed_ms: if a decision is later than this after its due instant, it is made for the present time instead.
-    unseen_bytes_max: a standby keeps no more bytes of records that are not decided on yet, if they are values.
+    series_max: the most series that are kept of one workload.
+    unseen_bytes_max: the most bytes of records not decided on yet that a standby keeps. Above it, values are dropped.
     positions_behind_max: a state is written when more records than this were read since; no decision depends on it.
     """
 

@@ -1,5 +1,6 @@
-"""Limits a query to the series of one label value, which is forced into every selector as prom-label-proxy does. Pure.
+"""Limits a PromQL query to series with one value of a label, by a matcher in each selector. Pure.
 
+prom-label-proxy does the same.
 The query is parsed, printed with the label in each selector, and parsed again. It is refused unless each selector then
 has the label. The parser is a library's and accepts what Prometheus accepts.
 """
@@ -18,10 +19,9 @@ QUERY_WORDS_MAX: Final = 200
 """The most words, signs and texts."""
 QUERY_PARTS_MAX: Final = 32
 """The most operators and opening parentheses outside braces. The parser copies what is inside each of them, so its time
-grows with their number times the words. With both bounds each shape that was tried
-took at most some 2 ms."""
+grows with their number times the words. With both bounds, each query that was tried took at most some 2 ms."""
 PATTERNS_WEIGHT_MAX: Final = 2_000
-"""The most that all regular expressions of a query may weigh. A unit takes about 1 us: the parser compiles each."""
+"""The highest total weight of all regular expressions of a query. The parser compiles them: a unit takes about 1 us."""
 
 _OPERATORS: Final = frozenset("+-*/%^<>=!(") | {"and", "or", "unless", "atan2"}
 _FUNCTIONS: Final = """
@@ -48,9 +48,9 @@ _ATOM_WEIGHTS: Final = (
     (re.compile(r"[.\[]|[^\0-\x7f]"), 10),
     (re.compile(r"[*?+]"), 3),
 )
-"""What a part of a regular expression weighs beside its characters: classes of Unicode become large automata."""
+"""The weights of parts of a regular expression, in addition to its length: classes of Unicode become large automata."""
 _FLAGGED_TIMES: Final = 6
-"""How much larger a part may become by a flag, as (?i)."""
+"""The factor by which a flag such as (?i) may enlarge a regular expression."""
 _REPEATED: Final = re.compile(r"\{[\s0-9,]*\}")
 _NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _NESTED: Final = re.compile(r"[)}][?+*]*\{|\(\?")
@@ -148,9 +148,9 @@ def _check_operator_count(solid: Sequence[tuple[str, bool]]) -> None:
 
 
 def _cost_of_regex(quoted: str) -> int:
-    """Returns what a regular expression costs, in units of about 1 us. quoted: the part between its quotes.
+    """Returns the weight of a regular expression, in units of about 1 us. quoted: the part between its quotes.
 
-    Raises QueryRefused for an escape of the text that could write a sign of the expression in another way.
+    Raises QueryRefused for an escape in the quoted text that could hide a sign of the expression.
     """
     for escaped in _ESCAPE.finditer(quoted):
         if escaped["sign"] not in "\\\"'`nrt":

@@ -1,4 +1,4 @@
-"""The knowledge of hpa and its decisions: a state machine over records. Pure.
+"""Holds the state of all workloads with their policies, and makes hpa's decisions: a state machine over records. Pure.
 
 A standby reads what the active instance wrote, and keeps the inputs that the active instance has not decided on yet.
 When it takes the turn, it first decides on these inputs in the order of their times. Then it decides at each record for
@@ -95,7 +95,7 @@ class HpaState:
                 self._restore_state(key)
 
     def apply_early_records(self) -> None:
-        """Is called once the compacted topics were read to their end. Applies the input records kept until then."""
+        """Applies the input records that were kept until the compacted topics were read to their end. Called once."""
         self._reading = False
         for key, records in self._early.items():
             for heard in records:
@@ -228,8 +228,8 @@ class HpaState:
         return self.decide_on_record_in_time(heard, now_ms, is_never_over)[0]
 
     def decide_on_record_in_time(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """Decides as `decide_on_record` does. Returns (events, False) if the time ended before the record: then pass
-        it again."""
+        """Decides as `decide_on_record` does. Returns (events, False) if is_over ended the step before the record. The
+        caller must then pass the record again."""
         scaled, events = self.scaled.get(heard.workload), list[Event]()
         if scaled is not None and scaled.unseen:
             events, _ = self._decide_unseen_records(scaled, ALL, is_over)
@@ -286,7 +286,7 @@ class HpaState:
     def _decide_unseen_records(self, scaled: ScaledWorkload, most: int, is_over: IsOver) -> tuple[list[Event], int]:
         """Returns decisions on a workload's undecided records, and how many more may be made: 0 once time is over."""
         events: list[Event] = []
-        unseen, scaled.unseen = scaled.unseen, []  # So that _on_input does not decide on them first.
+        unseen, scaled.unseen = scaled.unseen, []  # So that _decide_on_input does not decide on them first.
         for number, heard in enumerate(unseen, 1):
             made, is_heard = self._decide_on_input(heard, self._turn_ms, is_over)
             events += made
@@ -396,8 +396,8 @@ class HpaState:
     # ── Deciding ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _decide_on_input(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """Returns the decisions, and whether the record was applied. If the time ends before all earlier decisions are
-        made, it is not."""
+        """Returns the decisions, and whether the record was applied. It is not applied if is_over ends the step before
+        all earlier decisions are made."""
         key, at_ms, ahead_ms = heard.workload, heard.at_ms, 0
         scaled = self.scaled.get(key)
         if at_ms > now_ms + self.rules.future_max_ms:

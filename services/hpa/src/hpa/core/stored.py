@@ -14,18 +14,18 @@ from hpa.core.sizing.composing import NOTHING_REMEMBERED, NextEvaluation, Sizing
 from spillway.compressed_text import UNPACKED_BYTES_MAX, NotPacked, pack_text, unpack_text
 
 STATE_BYTES_MAX: Final = 3 * 512 * 1024
-"""Bytes of a state in a record of the log, which takes 2 MiB. The bounds of one workload are far below."""
+"""The most bytes of a state, so that it fits into a record of 2 MiB. The bounds of one workload are far below."""
 STATE_TOO_LARGE: Final = "StateTooLarge"
 
 
 class UnreadableState(ValueError):
-    """Raised for bytes that stored_state_bytes did not write. The text is the reason."""
+    """Raised for bytes that are not a stored state. The text is the reason."""
 
 
 class StoredState(Struct, frozen=True):
     """The state of one workload.
 
-    loads, backlogs: inputs of topics with retention, which the log does not keep.
+    loads, backlogs: the inputs of topics with retention, whose records Kafka deletes after a time.
     changed_ms: the time of our last change of the size; 0: never.
     loads_from_ms, backlogs_from_ms, ahead_ms: as in WorkloadInputs.
     """

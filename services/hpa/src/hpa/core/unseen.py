@@ -9,14 +9,14 @@ from hpa.core.positions import Positions
 from hpa.core.scaled import ScaledWorkload
 
 UNSEEN_LOOK: Final = 1_000
-"""A standby drops the records that no state needs after each so many unseen records of one workload."""
+"""After each so many unseen records of one workload, a standby drops those that were decided on."""
 
 
 class UnseenRecords:
-    """Adds records to ScaledWorkload.unseen, and bounds what the records of all workloads take together.
+    """Adds records to ScaledWorkload.unseen, and limits the memory that the records of all workloads take together.
 
-    positions: says which records were decided on. bytes_max: the most bytes of all records, as record_memory_bytes
-    estimates them.
+    positions: the offsets in written states, which show which records were decided on.
+    bytes_max: the most bytes of all records, as record_memory_bytes estimates them.
     """
 
     def __init__(self, positions: Positions, bytes_max: int) -> None:
@@ -24,7 +24,7 @@ class UnseenRecords:
         self._bytes_max = bytes_max
         self._look_at = bytes_max
         self._bytes = 0
-        """At least what all records take: it also counts records that a state has ended since the last look."""
+        """The bytes of all kept records, or more: records dropped one by one since the last full count are included."""
 
     def keep_record(self, scaled: ScaledWorkload, heard: HeardRecord, every: Collection[ScaledWorkload]) -> int:
         """Keeps a record of a workload. Returns how many values were dropped because all take too many bytes.
@@ -44,7 +44,7 @@ class UnseenRecords:
         return released
 
     def _limit_kept_bytes(self, every: Collection[ScaledWorkload]) -> int:
-        """Drops what no state needs. If that is not enough, drops the oldest values of the largest workloads.
+        """Drops records that were decided on. If that is not enough, drops the oldest values of the largest workloads.
 
         Half of the bound is free afterwards, so the next look at all records comes only after many more.
         """
@@ -62,7 +62,7 @@ class UnseenRecords:
                 left = sum(map(record_memory_bytes, by_key[key].unseen))
                 total, sizes[key] = total - sizes[key] + left, left
                 dropped += len(gone)
-            else:  # Pods and declarations stay: nobody says them again.
+            else:  # Pods and declarations stay, because nobody publishes them again.
                 del sizes[key]
         self._bytes, self._look_at = total, max(self._bytes_max, 2 * total)
         return dropped

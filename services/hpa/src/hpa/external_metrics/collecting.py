@@ -1,6 +1,7 @@
 """Reads from Kafka and Prometheus the values that policies need. Publishes each value, or why there is none.
 
-Each question is one task, and only the instance that has the turn runs it. hpa passes policies by declare and withdraw.
+Each question is one task, and only the instance that has the turn runs it. hpa announces policies with start_questions
+and stop_questions.
 """
 
 import asyncio
@@ -84,8 +85,8 @@ class _Pace:
     """The pace of a question.
 
     is_slow: True if its last answer was slow, or if there was none yet.
-    is_refused: no connection may be asked it.
-    query: as it is asked, made once for as long as its policy is declared.
+    is_refused: True if no connection may be asked this question.
+    query: the query that is sent, with the label that the connection forces in; None: not computed yet.
     """
 
     is_slow: bool = True
@@ -122,7 +123,7 @@ class MetricCollection:
         self._questions: dict[tuple[str, str], tuple[Question, ...]] = {}
         self._asking: dict[Question, asyncio.Task[None]] = {}
         self._per_1000_s = Counter[str]()
-        """How many questions each namespace's policies want to be asked in 1,000 s."""
+        """The number of questions in 1,000 s that the policies of each namespace ask for."""
         self._confining = asyncio.Lock()
         self._log_again_at: dict[tuple[str, str], float] = {}
         self._tasks: asyncio.TaskGroup | None = None
@@ -194,7 +195,7 @@ class MetricCollection:
             await asyncio.sleep(max(0.0, started_at + self._seconds_until_next(question, pace) - loop.time()))
 
     def _seconds_until_next(self, question: Question, pace: _Pace) -> float:
-        """Returns how long after this question it is asked again."""
+        """Returns the seconds from the start of one question to its repetition."""
         bounds = self._settings
         spread = bounds.spread * self._random.random()
         if pace.is_refused:
@@ -255,9 +256,9 @@ class MetricCollection:
         )
 
     async def _query_of(self, question: ValueQuestion, connection: str, pace: _Pace) -> str:
-        """Returns the query as it is asked. Raises QueryRefused.
+        """Returns the query to send, with the label that the connection forces in. Raises QueryRefused.
 
-        Queries are read one at a time, and others run between two of them: at a start all of them are new.
+        Queries are parsed one at a time, and other tasks run between two of them, because at a start all are new.
         """
         if pace.query is None:
             async with self._confining:

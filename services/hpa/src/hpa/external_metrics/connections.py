@@ -48,7 +48,7 @@ class MetricUnknown(Exception):
 
 
 class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The connection to a Kafka. Secrets are in files, which are read at each connect, so that they can change.
+    """The connection to a Kafka cluster. Secrets are in files, which are read at each connect, so that they can change.
 
     namespaces: the namespaces whose policies may use it, as names or patterns. * stands for any text, ? for a
         character.
@@ -79,11 +79,11 @@ class KafkaConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
 
 
 class PrometheusConnection(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
-    """The connection to a Prometheus.
+    """The connection to a Prometheus server.
 
-    address: without /api/v1.
+    address: the URL of its HTTP API, without /api/v1.
     bearer_token_file: the file with the token, read anew for each question; empty: no token.
-    namespaces: as for a Kafka.
+    namespaces: as for KafkaConnection.
     namespace_label: the label that every query must have, with the policy's namespace as its value; empty: none.
     """
 

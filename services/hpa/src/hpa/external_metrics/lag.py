@@ -1,4 +1,4 @@
-"""Reads the backlog of a consumer group from other people's Kafka. Reads only, creates nothing, joins no group.
+"""Reads the backlog of a consumer group from a Kafka cluster of users. It creates no topic and joins no group.
 
 Requests are sent one by one, not through aiokafka's admin and consumer. Those ask for metadata in a way that creates a
 missing topic. And they ignore an error of a whole group's offsets, so that the group would seem to have none.
@@ -77,7 +77,9 @@ class LagSettings:
 
 
 class KafkaLag:
-    """One named connection. It is opened at the first question, and again after no broker or a wrong one answered.
+    """Reads backlogs over one named connection.
+
+    The connection is opened at the first question, and again after no broker answered or an answer was not readable.
 
     If a broker is silent, only the connection to it is closed. Questions to other brokers go on.
     """
@@ -192,7 +194,7 @@ class KafkaLag:
         return latest
 
     async def _read_ends_of_leader(self, client: Any, leader: int, places: Sequence[Place]) -> dict[Place, int]:
-        """Returns the ends that the leader says of these partitions. Others that it names are left out."""
+        """Returns the end offsets of these partitions from their leader. Other partitions in the answer are ignored."""
         topics: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for topic, partition in places:
             topics[topic].append((partition, END))
@@ -268,14 +270,17 @@ class KafkaLag:
         raise NobodyAnswers(f"{type(last).__name__}: {last}")
 
     async def _send_to_broker(self, client: Any, node: int | str, request: Any) -> Any:
-        """Sends to one broker, and closes the connections that are too many then."""
+        """Sends to one broker. Afterwards closes the connections beyond connections_max."""
         try:
             return await client.send(node, request)
         finally:
             close_connections(client, self._settings.connections_max)
 
     async def _run_some_at_once(self, asked: Sequence[Callable[[], Awaitable[T]]]) -> list[T]:
-        """Returns all answers in order. The first error ends the others, which would go on after their question."""
+        """Runs these requests, at most leaders_at_once at a time. Returns all answers in order.
+
+        The first error cancels the other requests, which would otherwise outlive their question.
+        """
         turns = asyncio.Semaphore(self._settings.leaders_at_once)
 
         async def run_in_turn(one: Callable[[], Awaitable[T]]) -> T:

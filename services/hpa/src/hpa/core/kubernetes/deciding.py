@@ -1,7 +1,8 @@
 """Decides how many replicas a workload gets now, with conditions and reasons. Pure.
 
-Source: kubernetes v1.36.1, pkg/controller/podautoscaler/horizontal.go (reconcileAutoscaler). Here one function decides,
-and two others describe the outcome. Conditions keep their order, and a new type is appended.
+Source: kubernetes v1.36.1, pkg/controller/podautoscaler/horizontal.go (reconcileAutoscaler). decide_replicas decides.
+Two other functions complete the decision after the write of the new size: decision_after_write and
+decision_after_failed_write. Conditions keep their order, and a new kind is appended.
 """
 
 from collections.abc import Sequence
@@ -159,10 +160,11 @@ def decide_replicas(
 ) -> Decision:
     """Returns the decision for the workload at now_ms. readings: one for each metric, in the same order.
 
-    The caller must complete it with accepted() or refused(), depending on whether the size was written.
+    The caller must complete it with decision_after_write() or decision_after_failed_write().
     """
     current = scale.replicas
     history = known.history
+    # Before a first decision, the current size counts as asked for, so that the size does not shrink at once.
     if history.steps is None:
         history = replace(
             history, steps=with_recommendation((), current, now_ms, _stabilization_window_ms(policy, settings))
@@ -188,10 +190,10 @@ def decide_replicas(
 
 
 def _needs_metrics_at_zero(policy: Autoscaler, known: AutoscalerState, settings: ControllerSettings) -> bool:
-    """Returns whether metrics are read at zero replicas.
+    """Returns whether metrics are read while the workload has zero replicas.
 
-    They are read if hpa itself scaled to zero or from_zero is set, and if the minimum is above zero or some metric has
-    a value without pods.
+    Two conditions must hold: hpa itself scaled to zero, or from_zero is set. And the minimum is above zero, or some
+    metric has a value without pods.
     """
     if not settings.scale_to_zero:
         return False
@@ -265,8 +267,10 @@ def _failure_warnings(found: MetricProposal) -> tuple[AutoscalerNotice, ...]:
 
 
 def decision_after_write(decision: Decision, policy: Autoscaler, settings: ControllerSettings, now_ms: int) -> Decision:
-    """Returns the decision after the new size was written. Adds the conditions, and the change of size that later rates
-    count."""
+    """Returns the decision after the new size was written.
+
+    Adds the conditions, and the change of the size, which limits later changes by rate.
+    """
     if decision.replicas is None:
         return decision
     message = f"New size: {decision.replicas}; reason: {decision.reason}"

@@ -41,6 +41,8 @@ SYNC_PERIOD_MS: Final = 15_000
 class ScalingState(Struct, frozen=True, gc=False):
     """The state on which later decisions depend in addition to their inputs.
 
+    history: the numbers that were asked for, and the changes of the size.
+    conditions, desired: those of the last decision.
     asking: True while the number of the newest step is still asked for.
     """
 
@@ -54,7 +56,10 @@ NOTHING_DECIDED: Final = ScalingState()
 
 
 class ObservedMetrics(Struct, frozen=True):
-    """The inputs of a decision. readings: one for each metric of the policy, in the same order."""
+    """The inputs of a decision: the size, the pods of all clusters and the metrics.
+
+    readings: one for each metric of the policy, in the same order.
+    """
 
     scale: ScaleTargetSize
     seen: PodsSeen
@@ -103,7 +108,11 @@ def settings_for_mode(mode: str, settings: ControllerSettings) -> ControllerSett
 def _due_ms(
     policy: Autoscaler, observed: ObservedMetrics, decision: Decision, settings: ControllerSettings, now_ms: int
 ) -> int | None:
-    """Returns when a window or period ends, or a new pod's cpu usage begins to count; in 1 ms if the size changed."""
+    """Returns the first instant at which the same inputs may give another decision; None: never.
+
+    That is the end of a window or period, or when a new pod's cpu usage begins to count. After a change of the size it
+    is 1 ms later.
+    """
     if decision.replicas is not None:
         return now_ms + 1
     instants = []
@@ -132,7 +141,10 @@ def _cpu_initialized_ms(
 def _window_ends_ms(
     policy: Autoscaler, decision: Decision, asked: int, settings: ControllerSettings, now_ms: int
 ) -> list[int]:
-    """Returns the times at which a number that limits the size leaves its window. One still asked for never does."""
+    """Returns the times at which an earlier number that limits the size leaves its window.
+
+    A number that is still asked for never leaves it.
+    """
     steps, behavior = decision.history.steps or (), policy.behavior
     down_ms = settings.downscale_stabilization_ms + 1 if behavior is None else behavior.down.stabilization_ms
     found = []

@@ -1,4 +1,4 @@
-"""Remembers which numbers were asked for, and when the size changed by how much. Pure.
+"""Remembers which numbers of replicas the metrics asked for, and when the size changed by how much. Pure.
 
 A step is (replicas, from, to): `replicas` was asked for at `from` and at `to`, and no other number was between them. So
 the highest and lowest number of a window are the same over its steps as over all instants, whether these are 15 s apart
@@ -75,6 +75,7 @@ def _limiting_steps(steps: list[Recommendation]) -> Steps:
     found: list[Recommendation] = []
     highest = lowest = steps[-1].replicas
     for step in reversed(steps):
+        # A step between the lowest and the highest of later steps can limit no window.
         if found and lowest <= step.replicas <= highest:
             continue
         found.append(step)
@@ -102,7 +103,7 @@ def lowest_since(steps: Iterable[Recommendation], after_ms: int, most: int) -> i
 
 
 def replicas_changed_since(changes: Iterable[ScaleChange], after_ms: int) -> int:
-    """Returns the number of replicas added (or removed) after after_ms."""
+    """Returns how many replicas these changes added (or removed) after after_ms."""
     return sum(change.change for change in changes if change.at_ms > after_ms)
 
 

@@ -102,7 +102,10 @@ class ContainerNotFound(Exception):
 
 
 def pod_group_of(pod: CountedPod, sample: Sample | None, resource: str, readiness: Readiness, now_ms: int) -> str:
-    """Returns one of the four groups, by Kubernetes' rules in their order. resource: "" for other metrics."""
+    """Returns one of the four groups, by Kubernetes' rules in their order.
+
+    resource: the resource of the metric; "" for a metric that is not of a resource.
+    """
     if pod.deleting or pod.phase == FAILED:
         return IGNORED
     if pod.phase == PENDING:
@@ -119,7 +122,9 @@ def _is_cpu_sample_ignored(pod: CountedPod, sample: Sample, readiness: Readiness
         return True
     changed_ms = NEVER_MS if pod.ready_changed_ms is None else pod.ready_changed_ms
     if pod.started_ms + readiness.cpu_initialization_ms > now_ms:
+        # A sample that began before the pod became ready contains the cost of its start.
         return pod.ready == NOT_READY or sample.at_ms < changed_ms + sample.window_ms
+    # Later, only a pod that was never ready is left out: its condition last changed soon after its start.
     return pod.ready == NOT_READY and pod.started_ms + readiness.initial_delay_ms > changed_ms
 
 
@@ -159,7 +164,7 @@ def _pod_path(key: PodKey) -> str:
 
 
 def count_ready_pods(pods: Pods) -> int:
-    """Returns the number of running and ready pods. Metrics that are not per pod are multiplied by it."""
+    """Returns the number of running and ready pods. The ratio of a metric that is not per pod is multiplied by it."""
     return sum(1 for pod in pods.values() if pod.phase == RUNNING and pod.ready == READY)
 
 

@@ -67,8 +67,10 @@ class ScalingPolicy(Struct, frozen=True, gc=False):
 
 
 class ScalingRules(Struct, frozen=True, gc=False):
-    """The rules of one direction. tolerance: None for the default.
+    """The rules for one direction, scaling out or in.
 
+    select: which of several policies counts: the one that allows most (max), least (min), or no change at all.
+    tolerance: None for the default.
     stabilization_ms: how long the most careful earlier number limits the size.
     """
 

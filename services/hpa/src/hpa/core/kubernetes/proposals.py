@@ -102,8 +102,10 @@ class MetricProposal(Struct, frozen=True):
 
 
 def largest_proposal(metrics: Sequence[Metric], readings: Sequence[Reading], scene: ReplicaContext) -> MetricProposal:
-    """Returns the largest proposal. If some metrics failed, a number below current counts as no conclusion.
+    """Returns the largest number that any metric asks for.
 
+    If some metrics failed, a largest number below the current size is no conclusion, because a failed metric might ask
+    for more.
     readings: one for each metric, in the same order.
     """
     most, name = 0, ""
@@ -162,7 +164,7 @@ def _propose_from_pods(
 
 
 def metric_rule_of(metric: Metric, *, pod_level_resources: bool = True) -> MetricRule:
-    """Returns the rule by which a valid metric of pods counts them."""
+    """Returns the rule that decides how each pod counts for a valid metric of source PODS or of a resource."""
     if metric.source == PODS:
         return MetricRule()
     percent = metric.target.amount if metric.target.kind == UTILIZATION else None

@@ -46,13 +46,14 @@ class ReplicaContext(Struct, frozen=True):
 
 
 def propose_by_utilization(scene: ReplicaContext, totals: Totals, target_percent: int) -> Proposal:
-    """Computes from a resource's usage in percent of its requests. Raises NoMatchingMetrics."""
+    """Returns the replicas that a resource's usage asks for, in percent of its requests. Raises NoMatchingMetrics."""
     found = compute_utilization(totals.matched_milli, totals.requested_milli, totals.matched, target_percent)
     with_unready = totals.unready > 0 and found.ratio > 1.0
     if not with_unready and not totals.missing:
         return Proposal(
             _replicas_unless_tolerated(scene, found.ratio, totals.ready), found.percent, found.average_milli
         )
+    # Missing pods count against the change: as idle when scaling out, as busy when scaling in.
     used, requested, pods = totals.matched_milli, totals.requested_milli, totals.samples
     if found.ratio != 1.0:
         requested, pods = requested + totals.missing_requested_milli, pods + totals.missing
@@ -65,7 +66,7 @@ def propose_by_utilization(scene: ReplicaContext, totals: Totals, target_percent
 
 
 def propose_by_average(scene: ReplicaContext, totals: Totals, target_milli: int) -> Proposal:
-    """Computes from a resource, or a metric of pods, in milli-units per pod."""
+    """Returns the replicas that a resource or a metric of pods asks for. target_milli: milli-units per pod."""
     ratio, average_milli = ratio_and_average_use(totals.used_milli, totals.samples, target_milli)
     with_unready = totals.unready > 0 and ratio > 1.0
     if not with_unready and not totals.missing:
@@ -86,7 +87,11 @@ def _replicas_unless_tolerated(scene: ReplicaContext, ratio: float, pods: int) -
 
 
 def _replicas_with_missing_pods(scene: ReplicaContext, ratio: float, again: float, pods: int) -> int:
-    """Returns the number after missing and unready pods were counted in. They cannot reverse the direction."""
+    """Returns the number of replicas with missing and unready pods counted in.
+
+    They cannot reverse the direction, from scaling out to scaling in or back.
+    ratio, again: usage to target without these pods, and with them.
+    """
     turned = (ratio < 1.0 < again) or (again < 1.0 < ratio)
     if scene.tolerance.is_tolerated(again) or turned:
         return scene.current
@@ -97,22 +102,22 @@ def _replicas_with_missing_pods(scene: ReplicaContext, ratio: float, again: floa
 
 
 def propose_by_object_value(scene: ReplicaContext, value_milli: int, target_milli: int) -> Proposal:
-    """Computes from one object's value, against a target for all pods together. Raises NoPods."""
+    """Returns the replicas that one object's value asks for. The target is for all pods together. Raises NoPods."""
     return Proposal(_replicas_for_value(scene, value_milli, target_milli), milli=value_milli)
 
 
 def propose_by_object_average(scene: ReplicaContext, value_milli: int, target_milli: int) -> Proposal:
-    """Computes from one object's value, against a target per replica. Pods are not looked at."""
+    """Returns the replicas that one object's value asks for. The target is per replica; the pods do not matter."""
     return _propose_by_average_value(scene, value_milli, target_milli, capped=False)
 
 
 def propose_by_external_value(scene: ReplicaContext, values_milli: Sequence[int], target_milli: int) -> Proposal:
-    """Computes from all series together, against a target for all pods together. Raises NoPods."""
+    """Returns the replicas that the sum of all series asks for. The target is for all pods together. Raises NoPods."""
     return propose_by_object_value(scene, sum_series_milli(values_milli), target_milli)
 
 
 def propose_by_external_average(scene: ReplicaContext, values_milli: Sequence[int], target_milli: int) -> Proposal:
-    """Computes from all series together, against a target per replica. Pods are not looked at."""
+    """Returns the replicas that the sum of all series asks for. The target is per replica; the pods do not matter."""
     return _propose_by_average_value(scene, sum_series_milli(values_milli), target_milli, capped=True)
 
 
@@ -132,6 +137,7 @@ def _replicas_for_value(scene: ReplicaContext, value_milli: int, target_milli: i
     replicas = _replicas_of_ready_pods(ratio, count_ready_pods(scene.seen.pods))
     if not scene.seen.lost:
         return replicas
+    # Nobody knows whether pods of lost clusters run. They count as ready when scaling in, and not when scaling out.
     if ratio < 1.0:
         return min(replicas, scene.current)
     return max(_replicas_of_ready_pods(ratio, count_ready_pods(scene.seen.reachable_pods())), scene.current)

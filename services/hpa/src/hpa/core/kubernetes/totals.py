@@ -1,5 +1,6 @@
-"""Computes the sums over pods that one metric needs. A group of pods can be replaced without a new sum. Pure.
+"""Computes the sums over pods that one metric needs. Pure.
 
+The share of some pods can be replaced without summing over all other pods again.
 Source of the rules: kubernetes v1.36.1, pkg/controller/podautoscaler/replica_calculator.go. As there, a sample of an
 unknown pod counts as a sample but has no request.
 """
@@ -129,6 +130,7 @@ def sum_over_pods(pods: Pods, samples: Samples, rule: MetricRule, readiness: Rea
             missing += 1
             if asked and rule.target_percent is not None:
                 missing_requested += request
+                # Before a scale-in, a missing pod counts as busy: it uses its request, or the target if that is higher.
                 missing_assumed += truncated_quotient(request * max(100, rule.target_percent), 100)
         elif group == UNREADY:
             unready, unready_requested = unready + 1, unready_requested + request
@@ -149,7 +151,7 @@ def sum_over_pods(pods: Pods, samples: Samples, rule: MetricRule, readiness: Rea
 
 
 def totals_of(seen: PodsSeen, samples: Samples, rule: MetricRule, readiness: Readiness, now_ms: int) -> Totals:
-    """Returns the sums over all pods, and over samples of unknown pods. Raises the errors of PodTotals.usable."""
+    """Returns the sums over all pods, and over samples of unknown pods. Raises as PodTotals.usable_totals does."""
     known = seen.reachable_samples(samples)
     found = sum_over_pods(seen.pods, known, rule, readiness, now_ms)
     strays = [sample.value_milli for key, sample in known.items() if key not in seen.pods]

@@ -38,7 +38,7 @@ NO_TOLERANCE: Final = Tolerance(0.0, 0.0)
 
 
 def compute_utilization(used_milli: int, requested_milli: int, pods: int, target_percent: int) -> Utilization:
-    """Computes from the sums over pods with both a value and a request.
+    """Returns the utilization of the pods that have both a sample and a request, from the sums over them.
 
     Raises NoMatchingMetrics if nothing is requested.
     """
@@ -51,6 +51,6 @@ def compute_utilization(used_milli: int, requested_milli: int, pods: int, target
 
 
 def ratio_and_average_use(used_milli: int, pods: int, target_milli: int) -> tuple[float, int]:
-    """Returns (ratio, average in milli-units). There must be at least one pod."""
+    """Returns (average usage to target, average usage per pod in milli-units). There must be at least one pod."""
     average_milli = truncated_quotient(wrap_to_int64(used_milli), pods)
     return divide_doubles(float(average_milli), float(target_milli)), average_milli

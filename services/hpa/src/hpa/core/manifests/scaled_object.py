@@ -1,4 +1,4 @@
-"""Reads the manifest of a KEDA ScaledObject: triggers, the autoscaler over them, zero and idle. Pure.
+"""Reads the manifest of a KEDA ScaledObject: its triggers, the autoscaler, and scaling to zero or idle. Pure.
 
 Source of defaults and checks: kedacore/keda 8b4f083c, apis/keda/v1alpha1 and pkg/scalers. An unknown trigger is
 refused. A field without effect here gives a warning.
@@ -338,6 +338,7 @@ def _read_kafka_metadata(metadata: Mapping[str, str], index: int) -> tuple[Kafka
 
 def _read_cron_metadata(metadata: Mapping[str, str], index: int) -> tuple[CronTrigger, str, int]:
     trigger = read_cron_trigger(metadata)
+    # This refuses an unknown time zone, and a cron line that never matches.
     cron_activity_at(trigger, 0)
     return trigger, trigger.metric_name(index), 1000
 

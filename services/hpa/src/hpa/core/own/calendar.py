@@ -156,9 +156,9 @@ def _first_occurrence_from(cron: CronSchedule, zone: ZoneInfo, day: datetime) ->
 
 
 def _next_occurrence_on_day(day: datetime, cron: CronSchedule, zone: ZoneInfo, now_s: int) -> NextOccurrence | None:
-    """Returns the first time after now_s on a day that matches the line.
+    """Returns the first time after now_s on a day that matches the line; None: all its times are over.
 
-    A later local time is never an earlier instant.
+    Bisection finds it, because a later local time is never an earlier instant.
     """
     hours, minutes = sorted(cron.hours.values), sorted(cron.minutes.values)
     past = bisect_right(hours, now_s, key=lambda hour: unix_time_s(day.replace(hour=hour, minute=minutes[-1]), zone))
@@ -171,8 +171,10 @@ def _next_occurrence_on_day(day: datetime, cron: CronSchedule, zone: ZoneInfo, n
 
 
 def unix_time_s(local: datetime, zone: ZoneInfo) -> int:
-    """Returns the Unix time of a local time without zone: the first of two; the change of the clocks for a skipped
-    one."""
+    """Returns the Unix time of a local time in a zone.
+
+    If the local time exists twice, it is the first one. If a clock change skips it, it is the moment of the change.
+    """
     first = int(local.replace(tzinfo=zone, fold=0).timestamp())
     if datetime.fromtimestamp(first, zone).replace(tzinfo=None, fold=0) == local:
         return first

@@ -34,7 +34,8 @@ WORTH_LEAVING: Final = 2.0
 ROUNDING: Final = 1e-9
 MANY_SIZES: Final = 100
 HEAVIEST: Final = 8
-"""With many sizes, this many of the heaviest partitions first exclude impossible sizes. The result is the same."""
+"""With MANY_SIZES sizes or more, this many of the heaviest partitions first exclude sizes that cannot fit. That is
+quicker, and the result is the same."""
 
 Column = NDArray[np.float64]
 """One number for each partition in their order, or for each replica."""
@@ -74,7 +75,12 @@ class QueuePartitions:
 
 
 class ServiceRate(Struct, frozen=True):
-    """The speed of replicas. rate: records a second that one replica reads if it never waits for records; above 0."""
+    """The speed of replicas.
+
+    rate: records a second that one replica reads if it never waits for records; above 0.
+    start_s: seconds from a decision until new replicas read.
+    rebalance_s: seconds for which no replica reads after a change of the size.
+    """
 
     rate: float
     start_s: float = 0.0
@@ -141,6 +147,7 @@ def replicas_to_drain(
         more = _wish_for_more_replicas(group, partitions, service, target, most)
         if more.reason != WITHIN_TARGET:
             return more
+        # More replicas do not help here. A rebalance makes late records later, so only a large scale-in is worth it.
     paused = _age_queue(joined, 0.0, service.rebalance_s)
     fewer, hot = _fewest_replicas_in_time(paused, service, target, most)
     many = fewer < kept if not behind else fewer <= kept // 2
@@ -202,6 +209,7 @@ def _best_temporary_size(kept: int, partitions: QueuePartitions, service: Servic
     for fewer in sorted({math.ceil(count / each) for each in range(1, count + 1)}):
         if fewer >= kept:
             break
+        # price: replica-seconds until the removed replicas read again, and for the others' two rebalances.
         gone, lasts_s = kept - fewer, _seconds_until_late(fewer, partitions, rate, target) - back_s
         price = gone * back_s + 2 * fewer * service.rebalance_s
         if gone * lasts_s <= WORTH_LEAVING * price or not _is_rate_enough(fewer, needs, rate):
@@ -232,6 +240,7 @@ def _wish_for_more_replicas(
     if wanted <= kept:
         return DrainWish(kept, WITHIN_TARGET, now_s, hot)
     then_s = service.start_s + service.rebalance_s + seconds_to_drain(wanted, left, service)
+    # The pause of the rebalance may take longer than the new replicas save.
     if kept and then_s >= now_s and math.isfinite(now_s):
         return DrainWish(kept, NOT_WORTH_IT, now_s, hot)
     return DrainWish(wanted, TO_DRAIN, then_s, hot)
@@ -260,9 +269,9 @@ def queue_after_reading(
 
 
 def _age_queue(queue: QueuePartitions, seconds: float, pause_s: float) -> QueuePartitions:
-    """Returns the queue with older records: `seconds` later, whose arrivals its lag already contains, plus a pause.
+    """Returns the queue as it is `seconds` later, and then after a pause of pause_s in which no replica reads.
 
-    The records that arrive in the pause are added to the lag.
+    The lag must already contain the arrivals of `seconds`. Those of the pause are added.
     """
     waited_s = np.where(queue.lag > 0, queue.waited_s + seconds, 0.0) + pause_s
     return QueuePartitions(queue.lag + queue.arrivals * pause_s, queue.arrivals, waited_s)
@@ -271,7 +280,7 @@ def _age_queue(queue: QueuePartitions, seconds: float, pause_s: float) -> QueueP
 def _rates_to_keep_up(queue: QueuePartitions, target: DrainTarget) -> Column:
     """Returns for each partition how many records a second must be read so that no unread record waits too long.
 
-    If there are more records than even arrivals explain, those are assumed to be as old as the oldest one.
+    Records beyond those that steady arrivals explain are assumed to be as old as the oldest one.
     """
     backlog = np.maximum(0.0, queue.lag - queue.arrivals * queue.waited_s)
     left_s = np.maximum(target.within_s - queue.waited_s, target.within_s * LEAST_SHARE_TO_WORK)
@@ -297,8 +306,11 @@ def _fewest_replicas_in_time(
 
 
 def _sizes_that_may_fit(first: int, most: int, loads: Column, rate: float) -> list[int]:
-    """Returns the sizes that may fit. It excludes a size if one replica would get one of the heaviest partitions and
-    its next one, and the two are more than its rate."""
+    """Returns the sizes with which the loads may fit.
+
+    A size is excluded if one replica would read one of the heaviest partitions and its next partition, `size` places
+    away, and both together need more than its rate.
+    """
     sizes = np.arange(first, most)
     fit = np.ones(len(sizes), dtype=bool)
     for heavy in np.argsort(loads)[-HEAVIEST:]:
@@ -328,7 +340,7 @@ def sums_by_replica(values: Column, replicas: int) -> Column:
 
 
 def _is_rate_enough(size: int, loads: Column, rate: float) -> bool:
-    """Returns whether no replica needs more than its rate when partitions are dealt in turn."""
+    """Returns whether no replica needs more than its rate when partitions are assigned to replicas in turn."""
     return bool(sums_by_replica(loads, size).max() <= rate * (1 + ROUNDING))
 
 

@@ -11,7 +11,7 @@ from hpa.core.own.calendar import RecurringPeriod, window_state_at
 
 
 class HeadroomShare(Struct, frozen=True):
-    """A share of the room that a supply class has for this work. times: None for always."""
+    """A share of the room that a supply class has for this work, in percent. times: None for always."""
 
     supply_class: str
     percent: int

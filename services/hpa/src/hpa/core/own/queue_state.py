@@ -36,7 +36,7 @@ WAITING_MOST: Final = 0.1
 """The rate of replicas is learned only while at most this share of them may have waited for records."""
 ASSUMED_RECORDS: Final = 10.0
 RUED_MS: Final = 600_000
-"""The time after replicas left too soon, in which replicas that came only for a backlog stay for a while, too."""
+"""For this time after removed replicas had to come back too soon, replicas that came for a backlog stay longer, too."""
 APART_MS: Final = 500
 """The least time between two observations. Sooner ones are skipped, so that few of them have to be kept."""
 
@@ -63,8 +63,9 @@ class PartitionRun(Struct, frozen=True):
 
 
 class QueueObservation(Struct, frozen=True):
-    """One observation of all partitions. reading: how many of the wanted replicas read.
+    """One observation of all partitions of a queue.
 
+    wanted, reading: the size of the consumer group, and how many of these replicas read already.
     runs: the partitions, in the order of `offsets`. If empty, a partition is known only by its index.
     """
 
@@ -142,9 +143,9 @@ def state_with_observation(state: QueueState, seen: QueueObservation) -> QueueSt
 def _earlier_offsets_and_counts(
     last: QueueObservation, counts: Sequence[float], seen: QueueObservation
 ) -> tuple[Sequence[Offsets | None], Sequence[float]]:
-    """Returns the earlier offsets and count of each partition that is seen now; (None, 0) for new partitions.
+    """Returns the earlier offsets and the count of each partition that is seen now.
 
-    Records in a topic that is new to the group did not come just now.
+    A new partition has the offsets None and the count 0, so that its present records do not count as arrivals.
     """
     size = len(seen.offsets)
     if last.runs == seen.runs or not last.runs:
@@ -179,7 +180,7 @@ def arrival_shares(counts: Sequence[float], partitions: int) -> list[float]:
 
 
 def expected_arrival_rate(came: Sequence[ArrivalRate]) -> float:
-    """Returns the records a second that are expected to come to all partitions."""
+    """Returns the records a second that are expected to come to all partitions. Bursts are cut (BURSTS_SHARE)."""
     left_s = BURSTS_SHARE * sum(one.seconds for one in came)
     slowest_first = sorted(came, key=lambda one: one.rate)
     while slowest_first and slowest_first[-1].seconds <= left_s + 1e-9:
@@ -227,8 +228,9 @@ def learned_replica_rate(work: ReadingWork, assumed: float) -> float:
 def decide_drain_size(
     state: QueueState, service: ServiceRate, target: DrainTarget, bounds: tuple[int, int]
 ) -> tuple[DrainWish, QueueState]:
-    """Returns the size that the last observation asks for, and the new state. Raises ValueError without observation.
+    """Returns the size that the last observation asks for, and the new state.
 
+    Raises ValueError if the queue was never observed.
     service.rate: the rate that is assumed until it is learned.
     bounds: the least and the most replicas.
     """
@@ -244,6 +246,7 @@ def decide_drain_size(
     window_ms = round(1000 * (service.start_s + service.rebalance_s))
     too_soon = asked > seen.wanted and state.left_ms and seen.at_ms < state.left_ms + window_ms
     rued_ms = seen.at_ms if too_soon else state.rued_ms
+    # Normally only the size that the arrivals need is kept for a while. Replicas for a backlog leave with it.
     stays = asked
     if not rued_ms or seen.at_ms >= rued_ms + RUED_MS:
         stays = min(asked, max(steady_size(partitions, known, target, bounds[1]), 1))

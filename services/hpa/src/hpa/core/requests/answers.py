@@ -158,7 +158,7 @@ class PolicyPage:
 
 
 def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPoliciesReply:
-    """Returns a whole page."""
+    """Returns a page of policies in one call, without a pause for other requests. Raises RequestError."""
     page = PolicyPage(state, request)
     while page.add_next_policy():
         pass
@@ -166,7 +166,7 @@ def list_policies(state: HpaState, request: ListPoliciesRequest) -> ListPolicies
 
 
 def explain_workload(state: HpaState, scaled: ScaledWorkload | RefusedPolicy) -> ExplainPolicyReply:
-    """Returns why a workload has its present size: metrics, rules, conditions and pods."""
+    """Explains why a workload has its present size. Returns its metrics, the rules that apply, conditions and pods."""
     if isinstance(scaled, RefusedPolicy):
         return _explain_refused_policy(state, scaled)
     sized = state.last_sizing_result(scaled)
@@ -188,7 +188,7 @@ def explain_workload(state: HpaState, scaled: ScaledWorkload | RefusedPolicy) ->
 
 
 def _reason_of_size(sized: SizingResult, of_last_change: str) -> str:
-    """Returns the reason of the last change of the size; "" if rules keep the size, because the answer lists these."""
+    """Returns the reason of the last change of the size; "" if rules keep the size, because the reply lists them."""
     kept = sized.replicas is None and sized.rules
     return "" if kept else sized.reason or of_last_change
 

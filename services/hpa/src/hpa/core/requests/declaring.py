@@ -1,4 +1,4 @@
-"""Decides requests to declare and delete scale policies. Decides each request once. Pure."""
+"""Decides requests to declare and delete scale policies: which events to write, and the answer. Pure."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -37,7 +37,7 @@ class PolicyDecision(NamedTuple):
 
 
 class LeftBefore(Exception):
-    """Raised if a workload has decisions left undone, to be made before its policy changes. key: the workload."""
+    """Raised if decisions of a workload are still due. They must be made before its policy changes."""
 
     def __init__(self, key: WorkloadKey) -> None:
         super().__init__(key)
@@ -61,7 +61,7 @@ def read_request(
 def declare_policy(
     state: HpaState, request: DeclarePolicyRequest, generation: Generation, now_ms: int, unasked: Unasked
 ) -> PolicyDecision:
-    """Returns the outcome of the request. It has no events when the same policy was declared before.
+    """Decides a request to declare a policy. The decision has no events when the same policy was declared before.
 
     Raises RequestError or LeftBefore. Does not change the state.
     """

@@ -1,8 +1,8 @@
 """Makes one decision for one workload from its inputs, the state before, and an instant. Pure.
 
-A HorizontalPodAutoscaler is decided by evaluating.evaluate. A ScaledObject too: its triggers are external metrics, and
-keda/executor decides between zero, idle and one. A ScalePolicy too, within bounds that its calendar, queue and headroom
-set. No clock is read: an instant is the time of a record, or the due time that an earlier decision returned.
+kubernetes/evaluating.py decides for all three kinds of policy. The triggers of a ScaledObject are external metrics
+there, and keda/executor.py decides between zero, idle and one. A ScalePolicy's calendar, queue and headroom set bounds.
+No clock is read: an instant is the time of a record, or the due time that an earlier decision returned.
 """
 
 from collections.abc import Iterable

@@ -44,6 +44,8 @@ class SizeProposal(Struct, frozen=True):
     """The size that a queue or headroom asks for.
 
     replicas: the size asked for; the present size while it is unknown.
+    said: the reading behind it, for the explanation.
+    due_s: when a share of headroom opens or closes next, in Unix seconds; None: never.
     queue: the new state of the queue, for the next decision; None for headroom.
     """
 
@@ -54,12 +56,13 @@ class SizeProposal(Struct, frozen=True):
 
 
 def decide_by_scale_policy(case: SizingCase, policy: ScalePolicy) -> SizingResult:
-    """Returns the largest size that is asked for, within the bounds of the calendar."""
+    """Returns the decision for a ScalePolicy: the largest size that is asked for, within the bounds of the calendar."""
     wishes = list(_drain_and_headroom_wishes(case, policy))
     alone = policy.min_replicas if policy.autoscaler is None else policy.autoscaler.min_replicas
     asked = max((wish.replicas for wish in wishes), default=alone)
     now_s = case.now_ms // 1000
     bounded = min(max(asked, policy.min_replicas), policy.max_replicas)
+    # The metrics may ask for a size between two bounds: the windows applied to the wished size, and to the maximum.
     least = apply_open_windows(policy.calendar, bounded, case.current, now_s)
     most = apply_open_windows(policy.calendar, policy.max_replicas, case.current, now_s)
     dues = [*_dues_of_wishes(wishes), *_dues_of_calendar(least)]
@@ -69,6 +72,7 @@ def decide_by_scale_policy(case: SizingCase, policy: ScalePolicy) -> SizingResul
         most = replace(most, replicas=max(most.replicas, least.replicas))
         bounds = replace(policy.autoscaler, min_replicas=least.replicas, max_replicas=most.replicas, from_zero=True)
         found = decide_by_autoscaler(case, bounds)
+        # At zero the autoscaler may ask for nothing. The queue, headroom or a window still bring the first replicas.
         if case.current == 0 and found.replicas is None and least.replicas > 0:
             found = replace(found, replicas=least.replicas, reason="at least so many are asked for")
         dues += [found.due] if found.due is not None else []

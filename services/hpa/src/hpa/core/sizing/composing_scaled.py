@@ -1,4 +1,4 @@
-"""Decides the size of a workload with a ScaledObject: triggers as metrics with fallbacks; zero, idle and one. Pure."""
+"""Decides the size of a workload with a ScaledObject, as KEDA does together with its HorizontalPodAutoscaler. Pure."""
 
 from typing import Final
 
@@ -55,9 +55,10 @@ FORMULA: Final = "formula"
 
 
 class Polls(Struct, frozen=True):
-    """The results of all triggers.
+    """The results of one poll of all triggers.
 
     reads: one reading for each metric of the autoscaler.
+    active, failed: True if at least one trigger is active, or has no value.
     fallback: the reason of the condition Fallback; "" without a fallback.
     seen: True if every failed trigger has a reported failure. Without a report, for example while hpa was down, or if a
         formula over good values failed, no fallback rule applies.
@@ -174,8 +175,10 @@ def _trigger_answer(case: SizingCase, scaled: ScaledObject, index: int, read: Me
     metric = next(one for one in scaled.autoscaler.metrics if one.name == name)
     composite = None if composed is None else Composite(composed.target, composed.by_value)
     trigger = Trigger(metric.target.amount or 0, metric.target.kind == VALUE, composite)
+    # A value is missing, but nobody reported a failure. So the failure threshold of the fallback does not count it.
     if read.failing_ms and not read.failures:
         return TriggerMetric(None, None, "" if scaled.fallback is None else NO_FALLBACK_FOUND)
+    # answer_of_trigger counts the last failure itself.
     health = TriggerHealth(read.failures - 1, FAILING) if read.failing_ms else None
     values = read.reading.values_milli if isinstance(read.reading, SeriesReading) else None
     ready = count_ready_pods(case.inputs.clusters.pods_seen(case.now_ms, case.rules).pods)
@@ -313,7 +316,7 @@ def _autoscaler_with_pauses(case: SizingCase, scaled: ScaledObject) -> Autoscale
 def _complete_result(
     case: SizingCase, scaled: ScaledObject, polls: Polls, sized: SizingResult, outcome: PollOutcome
 ) -> SizingResult:
-    """Adds to a size what only a ScaledObject has: the cooldown, KEDA's conditions, and the rules that explain them."""
+    """Returns the result with the parts that only a ScaledObject has: cooldown, KEDA's conditions, and their rules."""
     dues = [*polls.dues, *([sized.due] if sized.due is not None else [])]
     if outcome.due_ms is not None:
         dues.append(NextEvaluation(outcome.due_ms, "the cooldown ends"))
