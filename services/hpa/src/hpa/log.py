@@ -1,4 +1,4 @@
-"""Reads the log into hpa's state: compacted topics whole, then values and backlogs from the positions of the states."""
+"""Reads the log into hpa's state: compacted topics from their start, then values and backlogs from written offsets."""
 
 from collections.abc import Awaitable, Callable, Sequence
 

@@ -76,7 +76,7 @@ class Hpa:
         self._asking = asking or CollectingOptions()
         self._collecting: MetricCollection | None = None
         self._looking: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By caller, the lock for looking at what a policy asks. An entry disappears when nobody holds or awaits it."""
+        """The lock for checking the questions of a policy, by caller. An entry disappears when no task uses it."""
         self._intake = ScalingIntake(self._new_state)
         self._follower = follower_into(self._intake, bus)
         self._state = self._intake.state
@@ -299,15 +299,15 @@ class Hpa:
         return await self._submit_request("declare_policy", decide_declaration)
 
     async def _unreadable_metric_warnings(self, request: scaling.DeclarePolicyRequest) -> tuple[str, ...]:
-        """Returns the warnings about what the policy needs and hpa does not ask for.
+        """Returns the warnings about metrics that the policy needs and hpa cannot read.
 
-        The requests of one caller are looked at one after another, so that many of them delay its own alone.
+        Requests of one caller are checked one after another. So many requests delay only the caller that sent them.
         """
         async with self._looking.setdefault(current_caller_name(), asyncio.Lock()):
             await asyncio.sleep(0)
             try:
                 _, policy = declaring.read_request(self._state, request, NO_GENERATION, self._wall_ms())
-            except RequestError:  # Whoever decides the request says it.
+            except RequestError:  # The decision of the request reports this error.
                 return ()
             return await find_unreadable_metrics(self._asking.connections, policy)
 

@@ -112,7 +112,7 @@ class HpaSettings(StandbySettings):
     )
 
     def rules(self) -> HpaRules:
-        """Returns the numbers on which decisions depend."""
+        """Returns the settings on which decisions depend, in the units of HpaRules."""
         return HpaRules(
             mode=self.mode,
             settings=ControllerSettings(

@@ -49,7 +49,7 @@ _ANSWER: Final = msgspec.json.Decoder(_PrometheusAnswer)
 
 
 class Prometheus:
-    """One named connection. It is opened when it is first needed."""
+    """Reads values over one named connection, which is opened when it is first needed."""
 
     def __init__(self, connection: PrometheusConnection, settings: PrometheusSettings) -> None:
         self._connection = connection

@@ -41,18 +41,18 @@ NOT_LENT: Final = {
     "pods": "lists of pods (the API server has them)",
     "runningpods": "lists of pods (the API server has them)",
 }
-"""Parts of a kubelet's API that virtual nodes do not serve, by the first part of the path. Lists of pods are as long as
-a pool is large, and nobody needs them from here."""
+"""The parts of a kubelet's API that virtual nodes do not serve, by the first part of the path. Lists of pods could be
+very long, and nobody needs them from a bridge."""
 POOL: Final = web.AppKey("pool", str)
 SHUTDOWN_SECONDS: Final = 1.0
 DESCRIPTORS_EACH: Final = 2
-"""File descriptors of a connection: its own, and one for the log that is read from an owner for it."""
+"""The file descriptors of each connection: its own, and one for the log that is read from an owner for it."""
 
 log = structlog.get_logger()
 
 
 class _ErrorAnswer(Exception):
-    """An error answer with its HTTP status."""
+    """Raised to answer a request with an HTTP error status and a text."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -204,7 +204,7 @@ class KubeletApi:
         return owner, real_pod
 
     async def _stream_log(self, request: web.Request, chunks: AsyncGenerator[bytes, None]) -> web.StreamResponse:
-        """Streams the chunks. An error in the middle cuts the connection, so that no reader takes it for the end."""
+        """Streams a log. An error in the middle aborts the connection, so that it does not look like the log's end."""
         chunk = await anext(chunks, None)
         response = web.StreamResponse(headers={"Content-Type": "text/plain"})
         await response.prepare(request)

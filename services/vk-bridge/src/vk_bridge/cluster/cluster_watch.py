@@ -1,4 +1,4 @@
-"""Follows an owner's nodes and pods into its OwnerCache, and advances idle time by probes."""
+"""Watches an owner's nodes and pods, and keeps its OwnerCache up to date. Probes advance the idle time of nodes."""
 
 import asyncio
 from collections.abc import Callable, Iterable
@@ -98,7 +98,10 @@ class ClusterWatch:
         return ()
 
     async def _probe_cluster(self, group: asyncio.TaskGroup) -> None:
-        """Advances idle time to the start of each probe that agrees with the streams, while both streams live."""
+        """Counts nodes and pods at intervals. An equal count in the cache shows that no event is missing.
+
+        Then the idle time advances to the start of the probe, if both streams are alive.
+        """
         loop = asyncio.get_running_loop()
         await self.listed.wait()
         while True:

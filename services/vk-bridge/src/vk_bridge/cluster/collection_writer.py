@@ -1,6 +1,6 @@
 """Deletes many pods of one node with one request.
 
-Pods for which this is not possible are deleted one by one elsewhere.
+PodWriter deletes other pods one by one.
 """
 
 import asyncio
@@ -32,9 +32,9 @@ log = structlog.get_logger()
 
 
 class CollectionWriter:
-    """Writes collections for one owner and the pools of its nodes.
+    """Deletes pods as collections, for one owner and the pools of its nodes.
 
-    A cluster that forbids it is asked again after a while.
+    If our account lacks the right in a cluster, the cluster is asked again after a while.
     """
 
     def __init__(self, cluster: str, api: ClusterApi, gate: BackoffGate, settings: VkBridgeSettings) -> None:
@@ -49,7 +49,10 @@ class CollectionWriter:
     async def delete_real_pods(
         self, steps: Iterable[DeleteReal], reading: NodeReading, answers: WriteAnswers, carried_out: Told
     ) -> dict[PodStep, str]:
-        """Returns the outcomes of the deletions that were requested; the caller writes all others one by one."""
+        """Deletes real pods as collections. Returns the outcome of each step for which a request was sent.
+
+        The caller carries out all other steps one by one.
+        """
         namespaces = {uid: pod["metadata"]["namespace"] for uid, pod in reading.real_pods.items()}
         found = real_pod_collections(steps, namespaces, self._sizes, leaving=reading.is_recalled)
         return await self._write_collections(self._cluster, found, reading, answers, carried_out)

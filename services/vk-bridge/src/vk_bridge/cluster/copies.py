@@ -1,4 +1,4 @@
-"""Creates, updates and removes what an owner copies from a pool for its pods: namespaces, ConfigMaps and Secrets."""
+"""Creates, updates and removes the namespaces, ConfigMaps and Secrets that pool pods need in an owner."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -69,9 +69,10 @@ class CopiesState(Enum):
 
 
 class Copies:
-    """Tends the copies in one owner. `ensure_namespace_and_copies` raises Conflict, Refused and ClusterUnreachable.
+    """Keeps the copies in one owner up to date, and removes unused ones.
 
-    lends_nothing: returns whether no node is lent there and none will be, so that unused copies stay unused.
+    `ensure_namespace_and_copies` raises Conflict, Refused and ClusterUnreachable.
+    lends_nothing: returns whether the owner lends no node and will lend none, so that unused copies stay unused.
     """
 
     def __init__(

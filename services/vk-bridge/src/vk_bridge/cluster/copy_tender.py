@@ -1,4 +1,4 @@
-"""Decides when the copies in an owner are compared; after the last loan this goes on until no copy is left."""
+"""Decides when an owner's copies are compared with their originals, until no copy is left after the last loan."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,10 @@ log = structlog.get_logger()
 
 
 class CopyTender:
-    """Tends the copies in one owner. swept: called once a list shows that the cluster holds nothing of pool pods."""
+    """Updates and removes the copies in one owner at intervals.
+
+    swept: called once a list shows that the cluster holds no copy and no real pod any more.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Renews the Leases of a cluster's virtual nodes, so that the pool takes these nodes for alive."""
+"""Renews the Leases of a cluster's virtual nodes, so that these nodes count as alive in the pool."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,7 +15,7 @@ log = structlog.get_logger()
 
 
 class Leases:
-    """The Leases of one owner cluster, in all its pools."""
+    """Renews the Leases of the virtual nodes of one owner, in all its pools."""
 
     def __init__(self, cluster: str, pools: Pools, settings: VkBridgeSettings, wall_ms: Callable[[], int]) -> None:
         self._cluster = cluster

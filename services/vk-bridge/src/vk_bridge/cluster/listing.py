@@ -1,4 +1,4 @@
-"""Sorts a new list of a watch by the nodes that its objects are on."""
+"""Groups the objects of a list, with which a watch begins, by their nodes."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ NONE: Mapping[str, str] = {}
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """One list by node.
+    """The objects of one list, grouped by node.
 
-    versions: resourceVersion by uid, by the name of the real or virtual node (depending on part).
+    part: the kind and the cluster of the objects.
+    versions: for each real or virtual node (depending on part), the resourceVersion of each object by uid.
     """
 
     part: Part

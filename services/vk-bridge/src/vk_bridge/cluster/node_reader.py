@@ -60,9 +60,11 @@ _POD = object_decoder(objects.PODS)
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswers:
-    """The answers of the two clusters about one node; pods by uid, own_pods are all pods on the real node.
+    """The answers of the two clusters about one node.
 
-    owner_read, pool_read: whether that side could be read at all.
+    node, virtual: the real node and its virtual node; None: it does not exist, or could not be read.
+    pool_pods, own_pods: the pods on the virtual node, and all pods on the real node, by uid.
+    owner_read, pool_read: True if that cluster could be read.
     pool_listed: the pool pods of one list, at the version pool_version.
     """
 
@@ -86,9 +88,11 @@ class NodeAnswers:
 class WriteAnswers:
     """The clusters' answers to writes: the objects as they are now, pods by uid.
 
-    gone: uids of pool pods that were let go, and of a deleted virtual node. between: (uid, version) of objects that
-        were written again right after. put_off: the rest of the work waits until no recalled node is waiting.
-    incomplete: an object was written and its present state is unknown. pods_unknown: this is so for pods only.
+    gone: uids of pool pods that were let go, and of a deleted virtual node.
+    between: (uid, version) of objects that were written again right after.
+    incomplete: True if an object was written and its present state is unknown.
+    pods_unknown: the same for pods only.
+    put_off: True if the rest of the work waits until no recalled node is waiting.
     """
 
     node: Manifest | None = None
@@ -126,7 +130,8 @@ class WriteAnswers:
 class PodDeletion:
     """A real pod's deletion as this bridge has seen it: its grace period, and the clock time at which it is over.
 
-    forced: how often the pod was deleted by force. again_at: the earliest clock time of the next forced deletion.
+    forced: the number of forced deletions so far.
+    again_at: the earliest clock time of the next forced deletion.
     """
 
     grace_seconds: int
@@ -150,7 +155,12 @@ class PodPair:
 
 @dataclass(frozen=True, slots=True)
 class _RealPods:
-    """The real pods of one node. held: the sizes of this pool's pods. due_at: when the next deadline ends."""
+    """The real pods of one node.
+
+    held: the sizes of this pool's pods.
+    refused: the sizes of pods that the node has not admitted lately.
+    due_at: the clock time at which the next deadline ends; None: there is none.
+    """
 
     pods: tuple[RealPod, ...]
     held: tuple[AdmittedSizes, ...]
@@ -165,9 +175,10 @@ class _RealPods:
 class NodeReading:
     """One reading of a node. observation: for the core; the rest are the manifests behind it, pods by uid.
 
-    amounts: what the real node offers. due_at: when the next grace is over or a refusal is forgotten.
-    fresh: all was read in one go; otherwise the nodes are older, or answers to writes amended them.
-    listed_at: when the pods were listed; None if a node was written since.
+    amounts: the resources that the virtual node offers to the pool.
+    due_at: the clock time at which the next grace is over, or a refusal is forgotten.
+    fresh: True if all was read in one go. Otherwise the nodes are older, or answers to writes amended them.
+    listed_at: the clock time at which the pods were listed; None if a node was written since.
     paused: uids of pool pods that are not created yet, because a node has just refused a pod.
     """
 
@@ -263,9 +274,10 @@ class NodeReader:
         """The clock time at which this bridge last wrote a node's virtual node, by node."""
 
     async def read_node(self, name: str, pool_name: str, pool: Pool | None, spec_of: VirtualNodeSpecOf) -> NodeReading:
-        """Reads both nodes and all pods. pool_name: the loan's pool, or the declared one. Raises nothing.
+        """Reads both nodes and all pods. Raises nothing.
 
-        A pool of None is not in the fleet and has nothing. An empty pool_name is unknown, so that pool cannot be read.
+        pool_name: the loan's pool, or the declared one. If it is empty, the pool is unknown and counts as not read.
+        pool: None if the pool is not in the fleet. It then counts as read and empty.
         """
         read_at, virtual_name = asyncio.get_running_loop().time(), virtual_node_name(self._cluster, name)
         here, there = self._cluster_sides(pool_name, pool)
@@ -342,8 +354,10 @@ class NodeReader:
         virtual_spec: VirtualNodeSpec | None,
         read_at: float,
     ) -> NodeReading:
-        """Makes the reading from the answers. Real pods first, then what other pods leave free, then the pool's share
-        of it. From these follow whether the virtual node is current, the observation and the pods to create later."""
+        """Makes the reading from the answers: the amounts for the pool, the observation and the pods to create later.
+
+        The amounts are those of the real node that other pods leave free.
+        """
         node, shown, pods = found.node, found.virtual, found.own_pods.values()
         side = replace(side, address=shown_address(shown) or self._settings.kubelet_address)
         real_pods = _real_pod_by_uid(found.own_pods)
@@ -426,9 +440,9 @@ class NodeReader:
         self._shown_at[name] = asyncio.get_running_loop().time()
 
     def _is_reachable(self, name: str, shown: Manifest, virtual_spec: VirtualNodeSpec, now: float) -> bool:
-        """Returns whether the virtual node need not get a new endpoint: it names this bridge, or was written lately.
+        """Returns whether the virtual node needs no new endpoint: it names this bridge, or was written lately.
 
-        The pause is for two bridges that both claim one owner: they would overwrite the endpoint in turn.
+        Without that pause, two bridges that both claim one owner would overwrite the endpoint in turn.
         """
         shown_seconds = now - self._shown_at.get(name, -math.inf)
         return has_our_endpoint(shown, virtual_spec) or shown_seconds < self._settings.endpoint_seconds

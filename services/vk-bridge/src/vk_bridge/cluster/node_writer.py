@@ -101,10 +101,9 @@ class NodeWriter:
     ) -> Manifest:
         """Opens or closes the virtual node, and returns it as it is afterwards.
 
-        It is opened by its amounts first, and closed by its spec first. A reader in between finds it sufficiently
-        closed.
-
-        If the real node is gone or was not read, only closing is possible, because nothing else is known.
+        Opening writes the amounts first, and closing writes the spec first. So a reader between the two writes sees
+        a node that takes no pod. If the real node is gone or was not read, only closing is possible, because nothing
+        else is known.
         """
         assert reading.virtual is not None
         if reading.node is not None:

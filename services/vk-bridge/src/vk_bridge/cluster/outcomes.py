@@ -1,4 +1,4 @@
-"""Outcomes of writing one step of a pod."""
+"""Defines the outcomes of one step for a pod: it was carried out, waits, met a conflict, or failed."""
 
 from typing import Final
 

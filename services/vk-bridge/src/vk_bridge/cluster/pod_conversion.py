@@ -1,4 +1,4 @@
-"""Converts a pool pod. A pod at which the conversion fails is refused, and no other pod is affected."""
+"""Converts a pool pod into a real pod. If that meets an error, only this pod is refused."""
 
 from spillway.running.isolation import ends_the_process, note_failed_work
 from vk_bridge.core.node.loan import Manifest

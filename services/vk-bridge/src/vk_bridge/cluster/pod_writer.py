@@ -129,9 +129,9 @@ class PodWriter:
         return settled | await self._collections.delete_pool_pods(pool, reading, answers, carried_out)
 
     def _steps_to_put_off(self, steps: Iterable[PodStep], reading: NodeReading) -> frozenset[PodStep]:
-        """Returns deletions to postpone: of pods that have not begun, after a first such round within the pause.
+        """Returns the deletions to postpone: of pods without a real pod, if such pods were deleted within the pause.
 
-        Such pods hold nothing. A creator that writes the node's name into its pods creates further ones at once.
+        Such pods use no resources. A controller that writes the node's name into its pods would replace them at once.
         """
         begun = reading.real_by_pool_uid.keys() | {pod.uid for pod in reading.observation.pool_pods if pod.created}
         found = frozenset(step for step in steps if isinstance(step, DeletePool) and step.pool_uid not in begun)
@@ -194,7 +194,7 @@ class PodWriter:
         return True
 
     async def _carry_out_step(self, step: PodStep, reading: NodeReading, answers: WriteAnswers) -> bool:
-        """Returns whether the step was carried out; False: something else has to come first, so it is tried again."""
+        """Carries out one step. Returns False if something else must come first, so that the step is tried again."""
         match step:
             case CreateReal(uid):
                 return await self._create_real_pod(reading, reading.pool_pods[uid], answers)

@@ -22,7 +22,7 @@ from vk_bridge.settings import VkBridgeSettings
 
 Connect = Callable[[ClusterJoined], ClusterApi]
 Touch = Callable[[str, str, Change, bool], None]
-"""Is called with a pool, a virtual node on which something changed, the change, and whether it is about pods.
+"""A function to call after a change, with the pool, the virtual node, the change, and whether it is about pods.
 
 For a list the name of the virtual node is empty, because anything may have changed on any virtual node.
 """
@@ -70,7 +70,7 @@ class Pools:
         self._failures = Failures[str](SERVICE, "pool", settings.failed_first_seconds, settings.failed_longest_seconds)
 
     def follow_pool(self, joined: ClusterJoined) -> Pool:
-        """Returns the pool and follows it from now on. A pool that is reached in another way is connected again."""
+        """Returns the pool and follows it from now on. If the way to reach it has changed, it is connected again."""
         known = self._pools.get(joined.cluster)
         if known is not None and way_to_joined_cluster(known[0].joined) == way_to_joined_cluster(joined):
             return known[0]
@@ -154,7 +154,8 @@ class Pools:
     async def _follow_budgets(self, pool: Pool) -> None:
         """Follows the disruption budgets.
 
-        They touch no node: they change with each pod, and the next record has them.
+        A change of a budget causes no work on a node, because budgets change with each pod. The bridge's next record
+        of the node contains it.
         """
         async for batch in pool.api.follow_objects(BUDGETS):
             for change in batch:

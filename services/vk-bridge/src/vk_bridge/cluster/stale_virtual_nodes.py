@@ -30,9 +30,10 @@ log = structlog.get_logger()
 class StaleVirtualNodes:
     """Removes the stale virtual nodes of one owner.
 
-    It works at the same time as the OwnerWorker: each write names the version it is for, so neither does harm.
+    It works at the same time as the OwnerWorker. Each write names the version that it changes, so the two cannot
+    overwrite each other's changes.
 
-    say_cleared: is called with a node and a pool in which no virtual node of it is left.
+    say_cleared: is called with a node and a pool, when that pool has no virtual node of the node any more.
     """
 
     def __init__(

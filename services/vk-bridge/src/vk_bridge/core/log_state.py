@@ -39,7 +39,7 @@ Loan = NodeLent | NodeReturned
 
 
 class LendingLogState:
-    """The log's state of lending. Only apply, forget and note_swept change it; other code only reads.
+    """The log's state of lending. Only apply_event, apply_tombstone and note_swept change it; other code only reads.
 
     loans: the last record of each node's loan, by cluster and node.
     recalls: the open and the settled recalls, by cluster and node.
@@ -117,7 +117,7 @@ class LendingLogState:
         return said.left_in if said is not None else ()
 
     def lending_in_force(self, cluster: str) -> LendingDeclared | None:
-        """Returns how a cluster lends; None if it must not.
+        """Returns the declaration by which a cluster lends; None if it must not lend.
 
         A cluster does not lend without a lending rule, with a withdrawn rule, or while it or its pool is leaving.
         """

@@ -28,7 +28,7 @@ class TouchedWork:
 
 
 def apply_record(state: LendingLogState, topic: str, key: str, event: Event | None) -> TouchedWork:
-    """Applies a record to the state and returns what it concerns. topic: its name without version.
+    """Applies a record to the state. Returns the work that the record concerns. topic: the name without its version.
 
     event: None for a tombstone.
     """
@@ -46,6 +46,6 @@ def apply_record(state: LendingLogState, topic: str, key: str, event: Event | No
             return TouchedWork("", all_nodes=True)
         case CLUSTERS.name:
             left = "" if key in state.clusters else key
-            # Nodes that were lent to the cluster come back, whoever owns them.
+            # The nodes that any owner lent to this cluster come back.
             return TouchedWork("" if left else owner, all_nodes=bool(left), owners=True, left=left)
     return TouchedWork(owner)

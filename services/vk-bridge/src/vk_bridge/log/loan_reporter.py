@@ -269,6 +269,6 @@ def _make_lent_pod(reading: NodeReading, pod: Manifest, requests: Amounts) -> Le
 
 
 def _pod_requests(pod: Manifest) -> Amounts:
-    """Returns a pod's requests as Shape has them, plus its own place; only its place if they cannot be read."""
+    """Returns a pod's requests in the units of Shape, plus 1 for "pods"; only "pods" if they cannot be read."""
     found = _POD.decode(msgspec.json.encode(pod))
     return tuple(sorted({**(objects.pod_requests_or_none(found.spec, found.status) or {}), "pods": 1}.items()))

@@ -18,9 +18,9 @@ log = structlog.get_logger()
 
 
 class Records:
-    """The writer of one cluster's records. acknowledged: is called with each loan record in the log.
+    """The writer of one cluster's records. Failed writes are retried.
 
-    Failed writes are retried.
+    acknowledged: is called with each loan record once it is in the log.
 
     A record that is too large for the log waits and is tried again at the next flush. It is not written without its
     pods: readers would think that no pod loses anything if the node goes back.
@@ -68,9 +68,9 @@ class Records:
                 await asyncio.sleep(self._settings.bus_retry_seconds)
 
     async def write_tombstones(self, cluster: str, nodes: Callable[[], Iterable[str]]) -> None:
-        """Writes tombstones for nodes. `nodes` is called when they are written.
+        """Writes tombstones for the records of nodes. A failed write is left to the next call.
 
-        A failed write is left to the next call.
+        nodes: returns the nodes. It is called only when no other write is under way.
         """
         async with self._writing:
             gone = [node for node in nodes() if node not in self._loans]

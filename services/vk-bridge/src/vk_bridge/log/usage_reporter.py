@@ -1,4 +1,4 @@
-"""Reports the use of a cluster's nodes: at each change, and at each regular look, which also measures it."""
+"""Reports the use of a cluster's nodes: at each change, and at regular intervals with measured values."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -16,7 +16,7 @@ from vk_bridge.settings import VkBridgeSettings
 log = structlog.get_logger()
 
 LOOKS_MISSED_MAX = 2
-"""A node with more missed looks than this counts as not observed meanwhile."""
+"""If more regular reports of a node than this are missed in a row, the node counts as not observed in that time."""
 
 
 class UsageReporter:
@@ -50,7 +50,7 @@ class UsageReporter:
         self._usage.note_use(node, use if use.lent else replace(use, used=self._used.get(node)), self._wall_ms())
 
     async def take_hours(self, next_generation: Callable[[], Generation]) -> list[NodeUsed]:
-        """Looks at all nodes. Returns the hours that are over."""
+        """Measures the use of all nodes. Returns the records of the hours that are over."""
         self._used = await self._read_use_by_node()
         for node in self._mirror.nodes:
             self.note_node_use(node)

@@ -41,7 +41,7 @@ class ReportCheck:
         self._state = state
         self._now_ms = now_ms
         self._expected: dict[tuple[str, str, type], str] = {}
-        """The texts that list the names in a policy, for refusals, by workload and kind of report. Each is made once."""
+        """The lists of names in a policy, for the texts of refusals, by workload and kind of report."""
 
     def accept_reports(self, reports: Sequence[Reported]) -> tuple[list[Reported], tuple[ReportAnswer, ...]]:
         """Returns (reports to publish, an answer for each report)."""

@@ -65,7 +65,7 @@ class LoanHistory:
     def note_observation(self, name: str, observation: Observation, at_ms: int) -> None:
         """Records the steps of the loan that a reading shows, for NodeLent and NodeReturned.
 
-        at_ms: Unix time of the reading. If a cluster could not be read, an object missing there is not taken for gone.
+        at_ms: Unix time of the reading. If a cluster could not be read, its objects do not count as gone.
         """
         node = observation.node
         if node is not None and node.state in (LENT, RECALLED) and node.loan is not None and not node.foreign:

@@ -67,6 +67,7 @@ def mark_patch(node: Manifest, mark: Mark, fleet: str) -> dict[str, Any]:
     theirs = [taint for taint in (node.get("spec") or {}).get("taints") or () if taint.get("key") != LENDING]
     ours = [{"key": LENDING, "value": mark.state, "effect": "NoSchedule"}] if mark.state != OWNED else []
     held = mark.state != OWNED
+    # Only the first mark of a loan names the pool. Later marks leave that annotation as it is.
     pool = {POOL_CLUSTER: mark.pool or None} if mark.pool or not held else {}
     return {
         "metadata": {

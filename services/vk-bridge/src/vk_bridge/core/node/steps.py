@@ -165,7 +165,7 @@ class FirstObservations:
 
 
 def next_step(observation: Observation, desired: DesiredLoan, since: float, in_flight_seconds: float) -> Step | None:
-    """Returns one step. None: the loan is as it should be, or pods have to go first (see `node_context`).
+    """Returns the next step of a node's loan. None: the loan is as desired, or pods have to go first (`node_context`).
 
     since: the time that FirstObservations has for this register. Raises nothing; every combination has an answer.
     """
@@ -191,10 +191,10 @@ def next_step(observation: Observation, desired: DesiredLoan, since: float, in_f
 def may_use_amended_reading(
     step: Step | None, observation: Observation, listed_at: float | None, quiet_at: float
 ) -> bool:
-    """Returns whether a step may be carried out on nodes that were not read afresh. Each write names their versions.
+    """Returns whether a step may be carried out by a reading whose nodes are older, or amended by answers to writes.
 
-    A step that offers the node may not. A step that ends a recall may, if the pods were listed since.
-    listed_at: when these lists began; None: one of the nodes was written after them.
+    A step that offers the node needs a fresh reading. A step that ends a recall does not, if the pods were listed since.
+    listed_at: the time at which the lists of pods began; None: one of the nodes was written after them.
     quiet_at: when the in-flight time is over. While the register keeps its version, no kubelet admits a further pod of
         the pool after that time. A later list therefore contains all pods.
     """
@@ -246,8 +246,8 @@ def _is_recall_held(node: OwnerNode | None, desired: DesiredLoan) -> bool:
 
 
 def _step_when_owned(observation: Observation, desired: DesiredLoan) -> Step | None:
-    """Returns the step for a node without a loan. First remains go: a virtual node, pods (these are waited for), the
-    log's loan, our marks. Only then, and without the owner's own pods, may a new loan begin.
+    """Returns the step for a node without a loan. First it ends what an earlier loan left: the virtual node, pods (it
+    waits for these), the loan in the log, our marks. Then a new loan may begin, if no pod of the owner is on the node.
     """
     node = observation.node
     if not observation.pool_read:

@@ -1,4 +1,4 @@
-"""Ranks nodes: the node comes first whose owner gets it back soonest by the next write."""
+"""Ranks nodes for the bridge's work: first come the nodes that the next write returns to their owner soonest."""
 
 from enum import IntEnum
 

@@ -1,4 +1,4 @@
-"""Sums up hour by hour what nodes are used for, as NodeUsed records; the idle report reads these."""
+"""Sums up how nodes are used: one NodeUsed record for each node and hour. The idle report reads these records."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

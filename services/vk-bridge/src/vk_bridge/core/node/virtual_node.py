@@ -1,6 +1,6 @@
 """Makes and reads virtual nodes by the table "Real node → virtual node" of docs/lending.md.
 
-A pool sees nothing else.
+A pool sees nothing else of the owner's nodes.
 """
 
 from collections.abc import Iterable, Mapping

@@ -84,6 +84,7 @@ def _allocatable_of_resource(
 ) -> int:
     counted, largest = _counted_and_largest_sums(name, held)
     shown, room = free - (largest - counted), max(0, free - largest)
+    # By the pool's count, just as many pods of a refused kind may fit as the kubelet still admits.
     for sizes in refused:
         asked, admitted = sizes.counted.get(name, 0), sizes.admitted.get(name, 0)
         if 0 < asked < admitted:
@@ -118,7 +119,9 @@ def _kind_of_requests(counted: Mapping[str, int]) -> Kind:
 class RefusedLately:
     """The recent refusals of one node.
 
-    last_at: the clock time of the newest refusal. forgotten_at: when the next of `sizes` no longer counts.
+    sizes: the sizes of refused pods that the owner's admission had enlarged.
+    last_at: the clock time of the newest refusal.
+    forgotten_at: the clock time at which the next refusal no longer counts.
     """
 
     sizes: tuple[AdmittedSizes, ...] = ()

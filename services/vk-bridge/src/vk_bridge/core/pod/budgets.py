@@ -1,4 +1,4 @@
-"""Finds the disruption budgets of a pool's pod, and how many disruptions each allows: NodeLent has them of each pod.
+"""Finds the disruption budgets of a pool's pod, and the disruptions that each allows. NodeLent lists them for each pod.
 
 A pool's tenants can create any number of budgets, each with a selector of up to a megabyte. So a selector is read once,
 within bounds for all budgets of a namespace, and is compared once with each set of labels. A budget beyond the bounds

@@ -1,4 +1,5 @@
-"""Converts a pool pod to its real pod, or says why not: table "Pool pod → real pod" of docs/lending.md."""
+"""Converts a pool pod to its real pod, or gives the reasons against it: table "Pool pod → real pod" of docs/lending.md.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -189,7 +190,7 @@ def copy_version(found: Manifest) -> str:
 def copy_places_in_annotations(pool_id: str, annotations: Mapping[str, str]) -> frozenset[CopyPlace]:
     """Returns the copies that a real pod's annotations name.
 
-    They only keep copies; nothing is copied because of them.
+    These names only keep existing copies from being removed. Nothing is copied because of them.
     """
     namespace = annotations.get(POOL_POD, "").partition("/")[0]
     named = (text.partition("/") for text in annotations.get(COPIES, "").split())
@@ -261,9 +262,9 @@ class _Translation:
         }
 
     def _real_pod_tolerations(self) -> list[dict[str, Any]]:
-        """Returns the real pod's tolerations.
+        """Returns the real pod's tolerations: of the lending taint, and the pool pod's own for NoExecute.
 
-        A toleration without an effect covers all; a kubelet checks NoExecute alone.
+        A kubelet checks no other effect. A toleration without an effect covers every effect, so it is kept.
         """
         theirs = [entry for entry in self._spec.get("tolerations") or () if entry.get("key") != POOL_TAINT]
         kept = [{**entry, "effect": NO_EXECUTE} for entry in theirs if entry.get("effect", "") in ("", NO_EXECUTE)]

@@ -1,4 +1,4 @@
-"""Finds deletions of pods that one request can do, if a collection can contain only pods that have to go.
+"""Joins deletions of pods into one request, where the request can select only pods that have to go.
 
 docs/lending.md, *Many pods with one request*, gives the reason for each of these bounds.
 """
@@ -30,7 +30,11 @@ class CollectionBounds:
 
 @dataclass(frozen=True, slots=True)
 class ListedPod:
-    """A pod as it was in a list. ended: such a pod is left alone. recurs: another pod may get the same name one day."""
+    """A pod as it was in a list.
+
+    ended: True if it has ended. Such a pod is not deleted.
+    recurs: True if another pod may get the same name later.
+    """
 
     namespace: str
     ended: bool = False

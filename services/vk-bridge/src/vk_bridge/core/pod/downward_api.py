@@ -1,4 +1,4 @@
-"""Keeps the downward API of a pool pod true: containers read the values of the pool pod, not those of the real pod.
+"""Translates the downward API, so that containers read the values of the pool pod and not those of the real pod.
 
 Fields that differ on the real pod become annotations there, and references point to these. A value written into an
 environment variable would not do: Kubernetes would expand a `$(NAME)` in it.

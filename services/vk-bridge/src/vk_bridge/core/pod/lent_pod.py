@@ -35,9 +35,9 @@ def make_lent_pod(pod: Manifest, requests: Amounts, budgets: Amounts) -> LentPod
 
 
 def pods_within_record_limit(pods: Iterable[LentPod]) -> tuple[LentPod, ...]:
-    """Returns the pods by uid; if they are too large for one record, the shortest of them.
+    """Returns the pods in the order of their uids; if they are too large for one record, the shortest of them.
 
-    The loss of others is unknown.
+    Readers do not know what the loss of other pods would cost.
     """
     room, kept = CHARACTERS_MAX, list[LentPod]()
     for length, pod in sorted(((_encoded_length(pod), pod) for pod in pods), key=lambda found: found[0]):

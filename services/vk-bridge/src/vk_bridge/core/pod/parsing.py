@@ -87,7 +87,7 @@ def container_names(pod: Manifest) -> list[str]:
 
 
 def is_daemon(pod: Manifest) -> bool:
-    """Returns whether the pod is there only because its node is there."""
+    """Returns whether the pod is a daemon: a pod of a DaemonSet, or the node's own static pod."""
     owners = pod["metadata"].get("ownerReferences") or ()
     return any(owner.get("controller") and owner.get("kind") in DAEMON_KINDS for owner in owners)
 
@@ -97,5 +97,5 @@ def has_ended(pod: Manifest) -> bool:
 
 
 def is_occupying_node(pod: Manifest) -> bool:
-    """Returns whether the owner itself uses the node for this pod."""
+    """Returns whether this pod keeps the node in use by its owner: no daemon, no real pod of a pool, and not ended."""
     return not (has_ended(pod) or is_daemon(pod) or pool_of_real_pod(pod))

@@ -1,6 +1,6 @@
-"""Decides which pool pods are refused and why: they reach for a host, for the owner's objects, or for the pool's API.
+"""Decides which pool pods are refused and why: pods that need a host, the owner's objects, or the pool's API.
 
-A field that is not known here is refused by name, because it might reach for something of the owner's.
+A field that is not known here is refused by its name, because it might give access to the owner's machines or objects.
 """
 
 from collections.abc import Iterator

@@ -54,7 +54,8 @@ def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dic
 
 
 def _refusal_message(real_pod: Manifest, pool_pod: Manifest) -> str:
-    """Returns the kubelet's message, and what people in the pool cannot see: the pod was larger in the owner."""
+    """Returns the kubelet's message, and the sizes that the owner's admission added, which users of the pool cannot see.
+    """
     message, added = real_pod["status"].get("message", ""), added_sizes_text(real_pod, pool_pod)
     return f"{message}; the cluster where it was to run adds to what it asks for: {added}" if added else message
 
@@ -92,8 +93,9 @@ def waiting_status(pool_pod: Manifest, container_reason: str, message: str) -> d
 
 
 def status_after_update(pool_pod: Manifest, reason: str = "", message: str = "") -> dict[str, Any] | None:
-    """Returns the status with the reason why a change did not reach the real pod; without a reason: it did reach it.
+    """Returns the status that tells whether the last change of the pool pod reached the real pod.
 
+    reason, message: why it did not reach it; empty: it did.
     None: the pod already shows that, or has ended.
     """
     shown = pool_pod.get("status") or {}

@@ -149,6 +149,7 @@ def _pod_step_with_both_pods(pool: PoolPod, real: RealPod, context: NodeContext)
     if pool.deleting:
         grace_seconds = _shorter_grace_seconds(pool, context) if context.leaving else pool.grace_seconds
         return None if real.deleting else DeleteReal(real.uid, grace_seconds)
+    # On a leaving node a status is mirrored only if it is the first one, or if the real pod has ended by itself.
     stays_so = context.leaving and pool.created and (real.deleting or not real.ended)
     if real.news and not pool.ended and not stays_so:
         return Mirror(pool.uid)

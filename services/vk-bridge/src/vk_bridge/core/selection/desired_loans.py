@@ -29,7 +29,10 @@ class KubeletAddress:
 
 
 class DesiredLoans:
-    """The desired loans of one cluster. wall_ms: Unix time now; a cooldown counts from a time in the log."""
+    """Decides the desired loans of one cluster.
+
+    wall_ms: returns the Unix time. Cooldowns need it, because they begin at a time that is in the log.
+    """
 
     def __init__(
         self,
@@ -53,11 +56,10 @@ class DesiredLoans:
         """
 
     def review_nodes(self, slice_nodes: int) -> Iterator[str]:
-        """Looks at all nodes.
+        """Decides anew for each node whether it should be lent.
 
-        Yields nodes to lend, unwanted nodes in checking, and lent nodes if the cluster must not lend.
-
-        Before these it yields an empty name after every slice_nodes nodes, so that other work can go on.
+        Yields the nodes to work on: nodes to lend, unwanted nodes in state checking, and lent nodes if the cluster must
+        not lend. Before these it yields an empty name after every slice_nodes nodes, so that other work can go on.
         """
         mirror, lends = self._mirror, self._state.lending_in_force(self._cluster)
         candidates = [mirror.candidate_node(name, self._returned_seconds(name)) for name in mirror.nodes]
@@ -140,7 +142,10 @@ class DesiredLoans:
         return (rule_for_labels(labels, declared.rules) if declared is not None else None) or NO_RULE
 
     def virtual_node_spec(self, node: Manifest) -> VirtualNodeSpec:
-        """Returns what the node's virtual node should show: the class in which its loan began, by the log."""
+        """Returns the facts that the node's virtual node should show.
+
+        If the log has the loan, the supply class is the one with which the loan began.
+        """
         rule = self.lending_rule_for_labels(node["metadata"].get("labels") or {})
         register = read_owner_node(node, self._fleet)
         loan, pool = register.loan or Generation(0, 0), register.pool or self.declared_pool()

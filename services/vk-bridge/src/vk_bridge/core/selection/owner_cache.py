@@ -215,7 +215,7 @@ class OwnerCache:
         )
 
     def node_use(self, name: str, rule: str) -> NodeUse:
-        """Returns what the node's resources are used for now."""
+        """Returns the present use of the node by the owner's own pods, from their requests."""
         known, own = self.nodes[name], [pod for pod in self.pods_on_node(name) if pod.own]
         requested: dict[str, int] = {}
         for pod in own:
