@@ -37,7 +37,7 @@ WHOLE = (
     TURNS_DESCHEDULER,
 )
 ORIGINS = (PENDING.name, LENDING.name)
-"""Topics from which recalls and their end follow. The traces of their records continue in these."""
+"""The topics whose records cause recalls and their settlement. A decision continues the trace of such a record."""
 OWN = frozenset(topic.name for topic in (LENDING_RULES, RECALLS, TURNS_DESCHEDULER))
 
 

@@ -150,7 +150,7 @@ class Descheduler:
                 log.info("settled", cluster=event.cluster, node=event.node)
 
     def step_down(self) -> None:
-        """Sets the gauges to 0: only the leader counts recalls and lent nodes."""
+        """Sets the gauges to 0, because only the active instance counts recalls and lent nodes."""
         for gauge in (metrics.RECALLS_STANDING, metrics.RECALLS_HELD, metrics.NODES_LENT):
             gauge.set(0)
 

@@ -51,7 +51,7 @@ class DeschedulerSettings(StandbySettings):
     )
 
     def rules(self) -> LendingRules:
-        """Returns the numbers on which decisions depend."""
+        """Returns the settings on which decisions depend, in the units of LendingRules."""
         return LendingRules(
             again_ms=round(self.again_seconds * 1000),
             losses_kept_ms=round(self.losses_kept_seconds * 1000),

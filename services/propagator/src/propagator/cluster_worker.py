@@ -101,7 +101,7 @@ class SharedResources:
 
 
 class ClusterWorker:
-    """One cluster's worker. It runs until it is cancelled. Its other methods pass on records of the log."""
+    """Works on one cluster until run() is cancelled. Other methods pass on records of the log to it."""
 
     def __init__(self, cluster: str, epoch: int, api: ClusterApi, shared: SharedResources) -> None:
         self.cluster = cluster
@@ -289,8 +289,8 @@ class ClusterWorker:
     def _queue_target_if_needed(self, target: PartTarget, *, asked: bool) -> None:
         """Puts the target in the queue unless the mirror shows already that nothing has to be done.
 
-        asked: the log wants something else, so an earlier failure is tried again at once; otherwise the target waits
-            for its next try.
+        asked: True if the log may want something else now. Then work that failed is tried again at once, and not at
+            its next try.
         """
         try:
             self._queue_target_unguarded(target, asked=asked)
@@ -460,7 +460,7 @@ class ClusterWorker:
     def _end_attempt(
         self, memory: AttemptMemory, wanted: WantedState, live: LiveState, action: Report | Hold | Nothing
     ) -> None:
-        """Ends one attempt at the target: stores its outcome, queues the next try and has the status published."""
+        """Ends one attempt at the target: stores its outcome, queues the next try, and queues the status."""
         target = wanted.target
         if self._memories.memory_of_target(target) is not memory:
             return  # The target was forgotten meanwhile.

@@ -92,7 +92,7 @@ class NodePlan:
 
 
 class OwnerWorker:
-    """Works on one cluster until it is cancelled. Its other methods pass on new log records and changes in a pool."""
+    """Works on one owner until run() is cancelled. Other methods pass on new log records and changes in a pool."""
 
     def __init__(self, cluster: str, epoch: int, api: ClusterApi, shared: OwnerShared) -> None:
         self.cluster = cluster
@@ -204,7 +204,7 @@ class OwnerWorker:
             self._add_to_queue(node)
 
     def queue_nodes_of_pool_change(self, pool: str, virtual_node: str, change: Change, *, pods: bool) -> None:
-        """Queues the nodes to which a pool's change belongs; a list may belong to all. pods: the change is of pods."""
+        """Queues the nodes that a pool's change is about; a list may be about all. pods: the change is of pods."""
         if isinstance(change, ListedObjects):
             part: Part = "pool_pods" if pods else "virtual"
             listing = listing_of_pods(part, change.objects) if pods else listing_of_nodes(part, change.objects)
@@ -492,10 +492,11 @@ class OwnerWorker:
     ) -> tuple[bool, float | None]:
         """Carries out a plan. Returns whether anything was written, and the seconds until something is due.
 
-        If the node's step fails, its pods do not move: pods evicted from an open virtual node would come back.
+        If the node's step fails, no pod is evicted: pods evicted from an open virtual node would come back.
         """
         written = plan.step is not None and await self._carry_out_step(plan.step, reading, answers)
         counts, pod_steps = Counter[str](), plan.pod_steps
+        # While other recalled nodes wait, only real pods are deleted now, because their grace is what takes time.
         if self._queue.rank_of_running(reading.name) >= Urgency.RECALLED and self._queue.has_waiting_target(
             Urgency.RECALLED
         ):

@@ -96,7 +96,7 @@ class Bridge:
         return self._state.clusters
 
     def way_to_cluster(self, cluster: str) -> Hashable | None:
-        """Returns how the cluster is reached; None if a bridge has nothing to do there."""
+        """Returns the way to reach the cluster; None if a bridge has nothing to do there."""
         joined = self._state.clusters.get(cluster)
         return None if joined is None or not self._state.has_work_in_cluster(cluster) else way_to_joined_cluster(joined)
 
@@ -149,7 +149,7 @@ class Bridge:
             self._recalled_by.note_origin(key, tracing.select_trace_headers(record.headers))
 
     def _handle_loan_record(self, event: NodeLent | NodeReturned) -> None:
-        """Has the valid record of a loan written again, if a writer whose turn was over has replaced it."""
+        """Causes the valid record of a loan to be written again, if a bridge whose turn was over has replaced it."""
         self.turns.note_epoch(event.cluster, event.epoch)
         if event.cluster in self.turns.workers and event.node in self._state.nodes_with_stale_record(event.cluster):
             self.turns.call_worker(event.cluster, lambda worker: worker.republish_loan_record(event.node))

@@ -286,6 +286,7 @@ def _keep_promises(ground: _Field, needs: Sequence[PendingNeed], nodes: ClusterN
         planned = ground.plan_replicas(row, wanted)
         ground.place_replicas(row, planned)
         if name in lent.just_back:
+            # The row may count the promised pods already. So all of them count as placed, even if no room is left.
             for need, replicas in wanted.items():
                 ground.left[need] = max(0, ground.left[need] - replicas + planned.get(need, 0))
     return kept
@@ -310,6 +311,7 @@ def _cover_needs(ground: _Field, costs: Mapping[int, tuple[ReturnLoss, int]], li
         if not planned:
             continue
         now = place_of(row, planned)
+        # The value may have fallen since the row was put on the heap. If another node is better now, that one is next.
         if now > seen and heap and now > heap[0]:
             heapq.heappush(heap, now)
             continue

@@ -47,7 +47,7 @@ Answer = tuple[Sequence[Written], lending.LendingReply]
 
 
 def declare_lending(state: DeschedulerState, request: lending.DeclareLendingRequest, asked: LendingRequest) -> Answer:
-    """Declares how a cluster lends.
+    """Decides a request to declare a cluster's lending. Returns the events and the answer.
 
     Raises RequestError: INVALID_ARGUMENT with the field, NOT_FOUND with the cluster, or FAILED_PRECONDITION while
     lending is withdrawn or nodes are lent to another pool.

@@ -104,7 +104,7 @@ def _sum_of_each_node(state: DeschedulerState, cluster: str, from_ms: int) -> It
 
 
 def _hours_without_overlap(hours: Iterable[NodeUsed]) -> list[NodeUsed]:
-    """Returns the hours in order of time. Of two that overlap, the later record counts: two bridges may have looked."""
+    """Returns the hours in order of time. Of two that overlap, e.g. of two bridges, the later record counts."""
     kept: list[NodeUsed] = []
     for hour in hours:
         if not kept or hour.from_ms >= kept[-1].until_ms:
@@ -162,7 +162,7 @@ def _make_idle_node(one: _Sum) -> lending.IdleNode:
 def _kind_of_idle_node(one: _Sum) -> str:
     """Returns the kind: Forgotten without any pod, LeftOver if it had pods but none for the last day, else Buffer.
 
-    The day is counted in hours in which a bridge looked. If the last pod left while none looked, its time is unknown.
+    The day is counted in hours in which a bridge observed the node. The last pod may have left while no bridge did.
     """
     if one.pods_max == 0:
         return FORGOTTEN

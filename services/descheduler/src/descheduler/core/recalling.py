@@ -1,4 +1,4 @@
-"""Decides the records that follow from the log.
+"""Decides the records that follow from the state of lending.
 
 These are recalls for needs within budgets, recalls of withdrawn lending, and the settlement of recalls.
 """
@@ -160,6 +160,7 @@ def recall_for_needs(
         names, counts = tuple(f"{cluster}/{name}" for name, _ in whom), tuple(count for _, count in whom)
         why = RecallCause(CAUSE_NEED, BY, "pods of the owner wait for it", names, counts, held_ms)
         events.append(make_recall(state, loans[node], next_generation(), why, now_ms))
+    # The limit of one step was reached, so the cluster is decided on again in the next step.
     if len(choice.nodes) >= limit:
         state.dirty.add(cluster)
     return events
@@ -250,7 +251,7 @@ def _recalls_allowed(state: DeschedulerState, cluster: str, now_ms: int) -> int:
 
 
 def _hold_back_nodes(state: DeschedulerState, cluster: str, held: Sequence[str], now_ms: int) -> dict[NodeKey, int]:
-    """Stores the nodes that the budget keeps from being recalled, and returns since when each was kept before.
+    """Stores the nodes that the budget keeps from being recalled. Returns the earlier entries: node to Unix time.
 
     A node that was not wanted for a while starts again from now.
     """

@@ -1,4 +1,4 @@
-"""Defines the numbers on which decisions depend."""
+"""Defines the times and limits on which decisions depend."""
 
 from dataclasses import dataclass
 

@@ -42,7 +42,7 @@ NodeKey = tuple[str, str]
 
 
 class DeschedulerState:
-    """The state of all clusters. Only apply and forget change the facts from the log.
+    """The state of all clusters. Only apply_event and apply_tombstone change the facts from the log.
 
     loans: the last record of each node's loan.
     recalls: the open and the settled recalls.
@@ -65,9 +65,9 @@ class DeschedulerState:
         """Replicas by need, by cluster and by node recalled for needs. ANY_NUMBER if the recall does not have the
         number."""
         self.held_since_ms: dict[NodeKey, int] = {}
-        """Since when a budget has kept a node from being recalled."""
+        """The Unix time since which a budget has kept a node from being recalled."""
         self.needs_recalled_ms: dict[str, deque[int]] = {}
-        """When nodes were recalled for needs within the last minute, by cluster."""
+        """The times at which nodes were recalled for needs within the last minute, by cluster."""
 
     # ── What a decision asks ────────────────────────────────────────────────────────────────────────────────────
 

@@ -36,9 +36,9 @@ log = structlog.get_logger()
 
 
 class Finder:
-    """The questions to one cluster.
+    """Answers the planner's questions about one cluster.
 
-    They wait in a queue. A question that finds it full is dropped; the planner asks again.
+    Questions wait in a queue. If the queue is full, a new question is dropped, and the planner asks again.
     """
 
     def __init__(

@@ -287,8 +287,8 @@ class MemberCluster:
         return await self._run_counted_call("create", self._api.create(kind, manifest))
 
     async def _apply_object(self, kind: Kind, manifest: Manifest, resource_version: str) -> Manifest:
-        # The apply is forced, because it shall overrule the changes of other managers. The rules before it have checked
-        # that the object is ours.
+        # The apply is forced, because it must overwrite the changes of other managers. Earlier rules have checked that
+        # the object is ours.
         call = self._api.apply(kind, manifest, resource_version=resource_version, force=True)
         namespace = manifest["metadata"]["namespace"]
         try:

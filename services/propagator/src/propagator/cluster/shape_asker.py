@@ -1,4 +1,4 @@
-"""Asks a cluster by dry runs which shape it gives the pods of a template, and publishes the answer. Creates nothing."""
+"""Asks a cluster by dry runs which shape it gives the pods of a template. Publishes the answer; creates no object."""
 
 import asyncio
 from collections.abc import Callable
@@ -44,7 +44,7 @@ log = structlog.get_logger()
 
 
 class ShapeAsker:
-    """The questions to one cluster during one turn. epoch: the epoch of that turn."""
+    """Asks one cluster about the shapes of templates, during one turn. epoch: the epoch of that turn."""
 
     def __init__(
         self,

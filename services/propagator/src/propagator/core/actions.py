@@ -17,7 +17,7 @@ FINALIZER_CHARACTERS = 100
 
 @dataclass(frozen=True, slots=True)
 class PropagationRules:
-    """The choices of the fleet's operator.
+    """The choices of the fleet's operator about writes to clusters.
 
     corrections_max: the most corrections of one object within the window.
     creations_max: the most creations of one version of an object within the window.
@@ -39,7 +39,10 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Applies the manifest. corrects: the object was right at this version, and somebody else has changed it since."""
+    """Applies the manifest.
+
+    corrects: True if the object was right at this version, and somebody else has changed it since.
+    """
 
     manifest: Manifest
     resource_version: str
@@ -88,7 +91,7 @@ class EnsureNamespace:
 
 @dataclass(frozen=True, slots=True)
 class ApplyDependency:
-    """Applies a dependency. An empty resource_version means that it shall be created."""
+    """Applies a dependency. An empty resource_version means that it does not exist yet."""
 
     reference: DependencyReference
     manifest: Manifest

@@ -60,7 +60,7 @@ def outcome_of_refusal(status: int, message: str) -> str:
 
 
 def shape_state_with_missing(state: str, missing: Iterable[ObjectReference] | None) -> str:
-    """Returns the state of an answer when these objects are missing. None: nobody could look for them.
+    """Returns the state of an answer when these objects are missing. None: they could not be looked up.
 
     A refused template that lacks an object which admission requires counts as unknown. It may be admitted once the
     object exists.

@@ -1,4 +1,4 @@
-"""Answers for an object that somebody wants to adopt: its manifest as it would be declared, or a refusal."""
+"""Makes the answer for an object that somebody wants to adopt: its manifest as it would be declared, or a refusal."""
 
 import json
 from collections.abc import Iterable, Mapping

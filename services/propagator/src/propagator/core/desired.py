@@ -80,7 +80,7 @@ UNTOUCHED = TouchedTargets()
 
 
 class DesiredState:
-    """The view of the log. Its methods change the view at once and do nothing else."""
+    """The newest state in the log. Its methods change only this state, and write nothing."""
 
     def __init__(self) -> None:
         self.clusters: dict[str, ClusterJoined] = {}
@@ -135,9 +135,9 @@ class DesiredState:
         return self._statuses.get(target)
 
     def wanted_state(self, target: PartTarget) -> WantedState | None:
-        """Returns what the log wants of the target; None when no placement lists it.
+        """Returns the state that the log wants for the target; None when no placement lists it.
 
-        With None nothing may be done for it; above all, nothing may be deleted.
+        With None, nothing may be done for the target. Above all, no object may be deleted.
         """
         part = self._parts.get(target)
         if part is None:
@@ -158,9 +158,9 @@ class DesiredState:
         return WantedState(target, part, declaration, found, lacking, joined_at)
 
     def wanted_template(self, target: PartTarget) -> NamedTemplate | None:
-        """Returns the pod template that shall run at the target.
+        """Returns the pod template that should run at the target.
 
-        None when nothing shall run there, or when the template cannot be read yet.
+        Returns None when no pod should run there, or when the template cannot be read yet.
         """
         wanted = self.wanted_state(target)
         if wanted is None or wanted.declaration is None or wanted.part.removing or wanted.part.disowning:

@@ -17,7 +17,7 @@ ANNOTATION_DECLARATION = "spillway.io/declaration"
 
 COUNTER_DIGITS_MAX: Final = 18
 COUNTER_MAX: Final = 10**COUNTER_DIGITS_MAX - 1
-"""Fits into an int64, and is above every epoch, sequence and generation of ours."""
+"""The largest number that is read from an annotation. It fits into an int64, and no real number of ours reaches it."""
 
 
 IN_NO_NAMESPACE: Final = frozenset(("Namespace", "PriorityClass", "RuntimeClass"))
@@ -57,7 +57,8 @@ class LiveWorkload:
     """A workload's object as the cluster has it.
 
     spec_replicas: its replicas; the parallelism of a Job.
-    updated: 0 until the controller has observed the current generation; all active pods of a Job.
+    updated: the replicas with the newest template; 0 until the controller has observed the current generation. For a
+        Job, all active pods.
     job: how the Job ended.
     manifest: the digest of the manifest written last; empty when unknown.
     generation: metadata.generation.
@@ -94,11 +95,11 @@ class LiveState:
     """The known state of one workload in one cluster.
 
     looked: for each reference that was looked up, whether the object exists.
-    read: it was read from the cluster for this purpose, and not from a watch of labelled objects.
+    read: True if it was read from the cluster for this purpose, and not from a watch of labelled objects.
     spec: the object's spec without replicas; known only when read.
     managed: the object's managedFields; known only when read.
     replicas_managers: the field managers of spec.replicas; known only when read.
-    rivals: texts for users: who else sets the replicas; None before they were looked for.
+    rivals: the names of others that set the replicas, as texts for users; None before they were looked for.
     """
 
     workload: LiveWorkload | None = None
@@ -226,7 +227,7 @@ def managed_fields(manifest: Mapping[str, Any]) -> tuple[Mapping[str, Any], ...]
 
 
 def replicas_managers(manifest: Mapping[str, Any], kind: str) -> tuple[str, ...]:
-    """Returns who owns the number of replicas by managedFields, as "manager" or "manager (subresource)"."""
+    """Returns the field managers that own the number of replicas, as "manager" or "manager (subresource)"."""
     found = set()
     field = f"f:{KINDS[kind].replicas}"
     for entry in managed_fields(manifest):

@@ -206,7 +206,7 @@ def template_references(manifest: Mapping[str, Any]) -> frozenset[DependencyRefe
 
 
 def pod_references(template: Mapping[str, Any]) -> frozenset[DependencyReference]:
-    """Returns the same as template_references, for a pod template itself.
+    """Returns the objects that a pod template names and without which its pods do not start.
 
     Three things are left out: optional references; imagePullSecrets, because pods may start without them; and the
     service account `default`, which every cluster creates in every namespace.

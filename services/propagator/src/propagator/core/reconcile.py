@@ -1,4 +1,4 @@
-"""Chooses the next step that makes a part of a placement true in its cluster. The README has the state table.
+"""Chooses the next step that brings a cluster to the state that a part of a placement asks for, by the README's table.
 
 Rows that forbid come before rows that act. So no order of events leads to a write that a later row would refuse.
 """
@@ -325,9 +325,14 @@ def _dependency_creation(dependency: DependencyDeclared, rules: PropagationRules
 def _workload_action(
     wanted: WantedState, live: LiveState, history: WriteHistory, now: float, rules: PropagationRules
 ) -> Action:
-    """Returns the action for the object itself. In order: a right object needs nothing (unneeded dependencies go); a
-    missing one is created, at most creations_max times; a fight with somebody else ends in a hold; missing references
-    stop a new template, and only replicas may fall; else the replicas alone, or the whole object, are written."""
+    """Returns the action for the object itself. The checks come in this order.
+
+    An object with the right version and replicas needs nothing, but dependencies that are not listed any more go.
+    A missing object is created, at most creations_max times in the window.
+    After too many corrections in the window, the object is contested and left alone.
+    While a reference is missing, a new template waits, and only the replicas may fall.
+    Otherwise the replicas alone are written, or the whole object.
+    """
     found, part = live.workload, wanted.part
     if found is not None and found.version == part.version and found.spec_replicas == part.replicas:
         if history.compared not in (0, found.generation) and not live.read:
@@ -349,6 +354,7 @@ def _workload_action(
         return Create(manifest)
     known = history.version == part.version
     corrects = found.version == part.version or (known and history.written)
+    # alone: the object has this manifest already, so that at most its replicas and version are written.
     alone = found.manifest == manifest_digest(wanted.declaration, part)
     fought = alone and found.spec_replicas not in (part.replicas, history.right)
     corrections = _times_in_window(history.corrections, now, rules)

@@ -48,7 +48,7 @@ class TemplateQuestion:
 
 
 class ShapeQuestions:
-    """The questions to one cluster. They end with the claim of the cluster: the next owner asks again."""
+    """The questions to one cluster during one turn. The next instance that has the turn asks all of them again."""
 
     def __init__(self, rules: AskRules) -> None:
         self._rules = rules
@@ -69,7 +69,7 @@ class ShapeQuestions:
         return digest in self._questions
 
     def add_planner_question(self, template: NamedTemplate, now: float) -> bool:
-        """Puts a question that a planner waits for. Returns False when too many wait already."""
+        """Adds a question that a planner waits for. Returns False when too many questions wait already."""
         known = self._questions.get(template.digest)
         if known is None and len(self._questions) >= self._rules.waiting_max + len(self._digests):
             return False

@@ -1,4 +1,4 @@
-"""Makes the status of a workload in a cluster, and decides whether it is news."""
+"""Makes the status of a workload in a cluster, and decides whether it differs from the last one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace

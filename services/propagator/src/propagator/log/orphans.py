@@ -39,7 +39,7 @@ class Orphans:
         self._proof = proof
         self._changed = changed
         self._noticed: dict[PartTarget, float] = {}
-        """When each target was first noticed, on the loop's clock."""
+        """The time at which each target was first noticed, on the loop's clock."""
         self._unsure: dict[PartTarget, None] = {}
         self._empty_log = False
         self._counted = ORPHANS.labels(cluster)
@@ -70,7 +70,7 @@ class Orphans:
         self._update_orphan_gauge()
 
     def republish_statuses(self) -> None:
-        """Has the status of every possible orphan published again, confirmed or taken back.
+        """Queues the status of every possible orphan: it is published again, or deleted if it is no orphan any more.
 
         Call it after every kind was listed.
         """

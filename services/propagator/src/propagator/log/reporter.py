@@ -23,7 +23,7 @@ log = structlog.get_logger()
 
 
 class Reporter:
-    """The statuses of one cluster.
+    """Publishes the statuses of one cluster.
 
     current: returns the status that the cluster shows for a target now.
     logged: returns the last status in the log.
@@ -56,9 +56,9 @@ class Reporter:
         self._woken = asyncio.Event()
 
     def queue_status(self, target: PartTarget) -> None:
-        """Has the status published at the next flush if it has changed.
+        """Queues the status of the target: the next flush publishes it if it has changed.
 
-        It joins the trace of the last action until all replicas are ready.
+        The status joins the trace of the last action until all replicas are ready.
         """
         self._changed[target] = None
         self._traces.note_origin(target, tracing.current_trace_headers())

@@ -193,7 +193,7 @@ def may_use_amended_reading(
 ) -> bool:
     """Returns whether a step may be carried out by a reading whose nodes are older, or amended by answers to writes.
 
-    A step that offers the node needs a fresh reading. A step that ends a recall does not, if the pods were listed since.
+    A step that offers the node may not. A step that ends a recall may, if the pods were listed since.
     listed_at: the time at which the lists of pods began; None: one of the nodes was written after them.
     quiet_at: when the in-flight time is over. While the register keeps its version, no kubelet admits a further pod of
         the pool after that time. A later list therefore contains all pods.

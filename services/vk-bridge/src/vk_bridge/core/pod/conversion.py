@@ -1,4 +1,6 @@
-"""Converts a pool pod to its real pod, or gives the reasons against it: table "Pool pod → real pod" of docs/lending.md.
+"""Converts a pool pod to its real pod, or gives the reasons against it.
+
+The rules are in the table "Pool pod → real pod" of docs/lending.md.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -54,8 +54,7 @@ def mirrored_status(pool_pod: Manifest, real_pod: Manifest, address: str) -> dic
 
 
 def _refusal_message(real_pod: Manifest, pool_pod: Manifest) -> str:
-    """Returns the kubelet's message, and the sizes that the owner's admission added, which users of the pool cannot see.
-    """
+    """Returns the kubelet's message, and the sizes that the owner's admission added, which the pool does not show."""
     message, added = real_pod["status"].get("message", ""), added_sizes_text(real_pod, pool_pod)
     return f"{message}; the cluster where it was to run adds to what it asks for: {added}" if added else message
 

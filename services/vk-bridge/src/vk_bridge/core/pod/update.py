@@ -68,7 +68,7 @@ def is_resized(real_pod: Manifest, pool_pod: Manifest) -> bool:
 
 
 def update_patch(real_pod: Manifest, pool_pod: Manifest, prefixes: Sequence[str]) -> dict[str, Any]:
-    """Returns the merge patch for a real pod that is behind. Labels and annotations that the pool removed stay on it."""
+    """Returns the merge patch for a real pod that is behind. Labels and annotations removed in the pool stay on it."""
     told, now = _read_given_fields(real_pod), mutable_fields(pool_pod, prefixes)
     assert told is not None
     metadata: dict[str, Any] = {"annotations": {GIVEN: _encode_fields(replace(now, sizes=told.sizes))}}
