@@ -1,1 +1,1 @@
-"""Decides which lent nodes go back to their owners, and keeps what people declare of lending."""
+"""Decides which lent nodes go back to their owners, and keeps the declarations of lending."""

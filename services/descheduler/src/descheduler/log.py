@@ -80,7 +80,7 @@ class LendingIntake:
             self.state.apply_event(event, offset=record.offset)
 
     async def end_batch(self, batch: RecordBatch, positions: Offsets) -> None:
-        """Does nothing after a batch: the next step looks at the changes."""
+        """Does nothing after a batch, because the next step decides on the changes."""
 
 
 def follower_into(intake: LendingIntake, bus: Bus) -> Follower:

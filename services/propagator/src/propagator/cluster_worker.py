@@ -495,7 +495,7 @@ class ClusterWorker:
             return None
 
     def _status_in_cluster(self, target: PartTarget) -> WorkloadObserved | None:
-        """Returns the status that the cluster shows for the target now; None before this turn has looked at it."""
+        """Returns the status that the cluster shows for the target now; None before the first attempt of this turn."""
         memory = self._memories.memory_of_target(target)
         if memory is None:
             return (

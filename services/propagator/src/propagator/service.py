@@ -67,7 +67,7 @@ class Propagator:
     async def run(self, stopping: asyncio.Event) -> None:
         """Runs until stopping is set.
 
-        Raises after a bug of ours, on another fleet's log, and on too many dead letters.
+        Raises an error for a bug, for another fleet's log, and for too many dead letters.
         """
         async with asyncio.TaskGroup() as group:
             work = (self._reader.run, self.turns.run, self._prove_log_read, self._publish_due_tombstones)
@@ -165,7 +165,7 @@ class Propagator:
     def _republish_deleted_record(self, record: Record) -> None:
         """Asks the cluster's worker to publish a status or shape again when its record was deleted from the log.
 
-        A tombstone carries no epoch, so nobody can tell whether its writer still had the turn.
+        A tombstone has no epoch, so it does not show whether its writer still had the turn.
         """
         if record.topic == WORKLOAD_STATUS.name and (target := target_of_status_key(record.key)) is not None:
             self.turns.call_worker(target.cluster, lambda worker: worker.republish_status(target, record.offset))

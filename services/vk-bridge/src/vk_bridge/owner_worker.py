@@ -62,8 +62,9 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class OwnerShared:
-    """The objects that all OwnerWorkers of one instance share. wall_ms: returns Unix time, which orders nothing.
+    """The objects that all OwnerWorkers of one instance share.
 
+    wall_ms: returns the Unix time for records. No order of records depends on it.
     reconsider: is called when there may be nothing more to do at a cluster.
     recalled_by: the trace of each open recall, by cluster and node.
     """

@@ -45,7 +45,7 @@ def current_unix_ms() -> int:
 class Bridge:
     """One instance of the bridge. Several instances share the clusters; each cluster is one instance's turn at a time.
 
-    wall_ms: Unix time, which records publish and which orders nothing.
+    wall_ms: returns the Unix time for records. No order of records depends on it.
     """
 
     def __init__(

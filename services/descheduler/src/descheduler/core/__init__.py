@@ -1,1 +1,1 @@
-"""Keeps the state of loans and needs, decides which nodes are recalled, and answers what people declare."""
+"""Keeps the state of loans and needs, decides which nodes are recalled, and decides requests about lending."""

@@ -43,7 +43,8 @@ Bools = npt.NDArray[np.bool_]
 class RecallChoice:
     """A lent node to recall, and the pending replicas that then fit on it.
 
-    row: the node's row. replicas: the number of these replicas, by index of the need.
+    row: the node's row in ClusterNodes.
+    replicas: the number of these replicas, by index of the need.
     """
 
     row: int

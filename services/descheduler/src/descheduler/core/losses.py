@@ -52,7 +52,7 @@ LostLately = Mapping[tuple[str, str], int]
 """Core-seconds that each pod of a controller has lost lately, by (pool, controller)."""
 
 Budgets = Mapping[str, int]
-"""How many more evictions a disruption budget allows, by pool/namespace/name."""
+"""The number of evictions that a disruption budget still allows, by pool/namespace/name."""
 
 
 def budgets_left(state: DeschedulerState) -> Budgets:
@@ -109,7 +109,7 @@ def pods_over_budget(losses: Iterable[ReturnLoss]) -> int:
 
 
 def lost_by_group(loan: NodeLent, now_ms: int, restart_ms: int) -> Amounts:
-    """Returns by controller the core-seconds that its pods lose: their run time, and the time that a restart costs.
+    """Returns for each controller the core-seconds that its pods lose: their run time, and the time of a restart.
 
     Each amount is at most what 64 bits hold, because a record has to hold it.
     """

@@ -37,7 +37,7 @@ NextGeneration = Callable[[], Generation]
 
 
 class RecallGuard(Protocol):
-    """Limits an error in a decision to its cluster (docs/adr/0037)."""
+    """A function that makes the decision for one cluster, and limits an error to that cluster (docs/adr/0037)."""
 
     def __call__(self, cluster: str, decide: Callable[[], T], /) -> T | None:
         """Returns the decision; None when it meets an error, or while its cluster is left alone after one."""
@@ -99,8 +99,8 @@ def recall_withdrawn_nodes(
 
     Once none is lent, returns the tombstone of its declaration.
 
-    The declaration stays until no node of the cluster shows our marks. A node that was being marked is in no record of
-    a loan, and without a declaration no bridge looks after the cluster.
+    The declaration stays until no node of the cluster has our marks. A node that was just being marked is in no record
+    of a loan, and without a declaration no bridge works on the cluster.
     """
     declared = state.declared.get(cluster)
     if declared is None or not declared.withdrawing:
@@ -124,7 +124,7 @@ def recall_withdrawn_nodes(
 
 
 def _is_marked(state: DeschedulerState, cluster: str) -> bool:
-    """Returns whether any node of a cluster in the fleet bears a mark of lending, by its collector's records."""
+    """Returns whether any node of a cluster in the fleet has a mark of lending, by its collector's records."""
     view = state.views.get(cluster)
     return view is not None and view.joined is not None and view.nodes.has_lent_nodes
 

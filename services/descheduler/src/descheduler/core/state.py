@@ -46,7 +46,7 @@ class DeschedulerState:
 
     loans: the last record of each node's loan.
     recalls: the open and the settled recalls.
-    dirty: clusters that changed since they were last looked at. The decision clears it.
+    dirty: clusters that changed since they were last decided on. The decision clears it.
     used: the hours of each node, in order of time.
     """
 
@@ -105,7 +105,7 @@ class DeschedulerState:
                     yield recall
 
     def mark_all_dirty(self) -> None:
-        """Marks all clusters to be looked at, because time alone may have changed a decision."""
+        """Marks all clusters as changed, because time alone may have changed a decision."""
         self.dirty.update(self.loans.keys() | self.recalls.keys() | self.declared.keys())
 
     # ── What the log says ───────────────────────────────────────────────────────────────────────────────────────
@@ -147,7 +147,7 @@ class DeschedulerState:
                 self._forget_joined_cluster(event.cluster)
 
     def apply_tombstone(self, topic: str, key: str) -> None:
-        """Applies a tombstone."""
+        """Applies a tombstone: removes the facts of the record with this key."""
         first, _, rest = key.partition("/")
         if topic == PENDING.name and first in self.views:
             self.views[first].pending.pop(rest, None)

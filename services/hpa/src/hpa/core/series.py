@@ -39,7 +39,7 @@ FUNCTIONS: Final = frozenset(_FUNCTIONS.split())
 """The functions that a query may call: their result depends only on their arguments.
 
 `info` does not: it adds the labels of `target_info` series that no selector of the query names, of any namespace. A
-function that a later parser knows has to be looked at before it is added.
+new function of a later parser must be checked before it is added.
 """
 _PATTERN_BASE: Final = 120
 _ATOM_WEIGHTS: Final = (

@@ -160,7 +160,7 @@ class HpaState:
             self._keep_input(key, heard)
 
     def _restore_state_again(self, key: WorkloadKey) -> None:
-        """Restores a written state again. It was read before its policy, with the inputs of the former policy."""
+        """Restores the written state again after its policy was read. It was first read under the former policy."""
         scaled = self.scaled.get(key)
         if scaled is not None:
             scaled.generation = NO_GENERATION
@@ -357,7 +357,8 @@ class HpaState:
             self._apply_tombstone(topic.name, key)
 
     def take_unwritten_states(self) -> list[Event]:
-        """Returns the states to write: of workloads decided on, and one for each partition whose positions lag."""
+        """Returns the states to write: of workloads decided on, and one for each partition with a written offset that
+        lags too far behind."""
         for partition in (
             self.positions.partitions_behind(self.rules.positions_behind_max) if not self._returned else ()
         ):

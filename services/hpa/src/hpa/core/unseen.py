@@ -46,7 +46,7 @@ class UnseenRecords:
     def _limit_kept_bytes(self, every: Collection[ScaledWorkload]) -> int:
         """Drops records that were decided on. If that is not enough, drops the oldest values of the largest workloads.
 
-        Half of the bound is free afterwards, so the next look at all records comes only after many more.
+        Half of the bound is free afterwards, so that all records are counted again only after many more.
         """
         by_key = {scaled.key: scaled for scaled in every if scaled.unseen}
         for scaled in by_key.values():

@@ -1,1 +1,1 @@
-"""Asks metric systems outside of the fleet: other people's Kafka and Prometheus."""
+"""Reads metrics from systems outside of the fleet: Kafka clusters and Prometheus servers of users."""

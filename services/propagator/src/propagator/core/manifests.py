@@ -54,7 +54,7 @@ class NamedTemplate:
 
 
 class BadManifest(Exception):
-    """Raised for a declaration whose manifest cannot be carried out. The text says what is wrong, and why."""
+    """Raised for a declaration whose manifest cannot be written to a cluster. The text gives the fault."""
 
 
 def workload_label(name: str) -> str:
@@ -188,7 +188,7 @@ def dependency_manifest(dependency: DependencyDeclared, fleet: str) -> Manifest:
 def generation_and_digest_of(dependency: DependencyDeclared) -> tuple[int, str]:
     """Returns (generation, digest) to compare with the annotation of the live object.
 
-    The generation gives the order. The digest tells two texts of one generation apart.
+    The generation gives the order. The digest shows whether two texts of one generation differ.
     """
     return dependency.workload_generation, _digest_of_bytes(dependency.manifest)
 

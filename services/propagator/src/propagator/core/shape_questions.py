@@ -82,7 +82,7 @@ class ShapeQuestions:
     def set_target_template(self, target: PartTarget, template: NamedTemplate | None, now: float) -> None:
         """Sets the template that a target's placement has here now, so that it is asked about when it is due.
 
-        None: nothing shall run; a question without other targets is dropped.
+        None: no pod should run at the target. A question without other targets is then dropped.
         """
         before = self._digests.get(target)
         if template is not None and before == template.digest:

@@ -115,7 +115,7 @@ def status_on_hold(
 def status_with_other_objects(
     shown: WorkloadObserved | None, others: Iterable[DependencyReference]
 ) -> WorkloadObserved | None:
-    """Returns the status with the names of other objects of ours in the workload's namespace that no placement lists.
+    """Returns the status with the names of our other objects in the workload's namespace that no placement lists.
 
     others: these objects, without the one that the status is about.
     """

@@ -108,7 +108,7 @@ def _dependency_marks_patch(
 ) -> PatchDependencyMarks | None:
     """Returns the patch that marks the next dependency of the workload's former fleet; None when all are marked.
 
-    Other dependencies that stand in the way are reported once the part is an ordinary one.
+    Objects of other owners with a dependency's name are reported later, once the adoption is done.
     """
     for declared in wanted.dependencies:
         reference = DependencyReference(declared.kind, declared.name)

@@ -67,7 +67,7 @@ class Reporter:
     def republish_status(self, target: PartTarget, offset: int) -> None:
         """Publishes our status again if a writer without the turn replaced or deleted it at an offset after ours.
 
-        While a record of ours is on its way, only its offset will tell which of the two is later.
+        While our own record is not acknowledged yet, only its offset can show which of the two is later.
         """
         self._overruled[target] = max(offset, self._overruled.get(target, offset))
         self.queue_status(target)
@@ -128,7 +128,7 @@ class Reporter:
             log.warning("statuses are not published yet", error=str(error), count=len(news))
             for target, _ in news:
                 self._changed[target] = None
-                self._places.pop(target, None)  # The record may be in the log all the same.
+                self._places.pop(target, None)  # The record may be in the log in spite of the error.
                 self._overruled.setdefault(target, 0)
             await asyncio.sleep(self._settings.bus_retry_seconds)
             return

@@ -142,9 +142,9 @@ class CollectionWriter:
 
     @staticmethod
     def _note_pod_deletions(steps: Iterable[Deletion], deleted: Manifests, answers: WriteAnswers) -> None:
-        """Stores the answers in `answers`. A pod that was let go is gone.
+        """Stores the answers in `answers`. A pool pod that LetGo deleted is gone.
 
-        The state of a pod that was deleted with a grace is read again.
+        The state of a pod that was deleted with a grace period must be read again.
         """
         by_uid: Mapping[str, dict[str, object]] = {one["metadata"]["uid"]: one for one in deleted}
         for step in steps:

@@ -278,7 +278,7 @@ class Copies:
                 note_failed_work(SERVICE, "copy", error, cluster=self._api.name, pool=side.pool_id, copy=name)
 
     async def _remove_unused_copies(self, kept: set[CopyPlace]) -> CopiesState:
-        """Deletes unused copies, then empty namespaces of ours, then forgets sizes and times of what is gone.
+        """Deletes unused copies, then our empty namespaces. Then forgets the sizes and times of removed objects.
 
         Copies come first: a namespace is empty only without copies and pods. kept: the copies that are in use.
         """

@@ -32,7 +32,7 @@ def listing_of_nodes(part: Part, nodes: Iterable[WatchedNode]) -> Listing:
 def listing_of_pods(part: Part, pods: Iterable[WatchedPod]) -> Listing:
     """Returns a Listing of the pods that are on a node.
 
-    A pool's pods are watched only for the node that they are on.
+    The watch of a pool delivers only the metadata and the node of each pod, which is enough for a Listing.
     """
     found: dict[str, dict[str, str]] = {}
     for pod in pods:

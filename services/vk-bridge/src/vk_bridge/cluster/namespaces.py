@@ -20,7 +20,7 @@ NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", Any
 AS_STRICT: Final = (BASELINE, RESTRICTED)
 NO_INGRESS: Final = "no-ingress"
 HELD_KINDS: Final = tuple(replace(kind, metadata_only=True) for kind in (CONFIG_MAPS, SECRETS, VOLUME_CLAIMS))
-"""Kinds whose objects would be lost with a namespace. Pods are not among them: the watch knows them."""
+"""Kinds whose objects would be lost with a namespace. Pods are not among them, because the watch delivers all pods."""
 IN_EVERY_NAMESPACE: Final = ("kube-root-ca.crt", "openshift-service-ca.crt", "istio-ca-root-cert")
 """ConfigMaps that a cluster's own controllers put into every namespace."""
 
@@ -37,7 +37,7 @@ class OwnerNamespaces:
         self._ready: set[str] = set()
 
     async def ensure_namespace(self, name: str) -> str:
-        """Makes sure the namespace exists and is secure. Returns "", or why no pool pod may run in it."""
+        """Makes sure the namespace exists and is secure. Returns the reason why no pool pod may run in it, or ""."""
         if name in self._ready:
             return ""
         labels = {FLEET: self._fleet, ENFORCE_LABEL: BASELINE}

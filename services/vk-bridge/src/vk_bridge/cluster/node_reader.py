@@ -88,7 +88,7 @@ class NodeAnswers:
 class WriteAnswers:
     """The clusters' answers to writes: the objects as they are now, pods by uid.
 
-    gone: uids of pool pods that were let go, and of a deleted virtual node.
+    gone: uids of pool pods that were deleted without grace (LetGo), and of a deleted virtual node.
     between: (uid, version) of objects that were written again right after.
     incomplete: True if an object was written and its present state is unknown.
     pods_unknown: the same for pods only.
@@ -144,7 +144,8 @@ class PodDeletion:
 class PodPair:
     """The result of comparing a real pod with its pool pod. news, behind: as in RealPod.
 
-    held: the sizes of the pod; None for a pod of another pool. refused: the sizes if the node did not admit it.
+    held: the sizes of the pod; None for a pod of another pool.
+    refused: the sizes of the pod if the node did not admit it; None if it did.
     """
 
     news: bool

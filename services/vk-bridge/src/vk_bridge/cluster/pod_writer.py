@@ -278,9 +278,9 @@ class PodWriter:
     async def _fail_pool_pod(
         self, reading: NodeReading, pod: Manifest, reason: str, message: str, answers: WriteAnswers
     ) -> bool:
-        """Fails the pool pod.
+        """Sets the pool pod to Failed. Returns False if the pod only waits, with the reason in its status.
 
-        Its controller creates another at once, so on one node only one pod fails within the pause.
+        A controller replaces a failed pod at once, so that on one node only one pod fails within the pause.
         """
         now = asyncio.get_running_loop().time()
         if now - self._refused_at.get(reading.name, -self._pause_seconds) < self._pause_seconds:

@@ -7,7 +7,7 @@ T = TypeVar("T")
 
 
 class VersionCache(Generic[T]):
-    """The values of each node, for the pods that it had at the last look."""
+    """A cache of one value for each pod. For each node, it contains the pods of the last call only."""
 
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, tuple[str, T]]] = {}

@@ -88,7 +88,7 @@ class LendingLogState:
     def needs_sweep(self, cluster: str) -> bool:
         """Returns whether a cluster that lends nothing any more may still hold copies and namespaces of pool pods.
 
-        The result of a sweep is not in the log. Each process that gets the turn looks for itself, once.
+        The result of a sweep is not in the log. So each process that gets the turn makes one sweep.
         """
         lent_once = bool(self.loans.get(cluster))
         return (

@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 class LoanReporter:
-    """Reports the loans of one cluster in one epoch. wall_ms: Unix time for records; it orders nothing."""
+    """Reports the loans of one cluster in one epoch. wall_ms: returns the Unix time for records."""
 
     def __init__(
         self,

@@ -93,7 +93,7 @@ class ClusterPods(Struct, frozen=True, gc=False):
 
     @property
     def troubles_text(self) -> str:
-        """Returns the troubles of the record, for people."""
+        """Returns the troubles of the record as a text for users."""
         clock = f"its clock is {self.ahead_ms / 1000:g} s ahead" if self.ahead_ms else ""
         missing = f"{self.left_out} pods more than a record takes: they count as missing" if self.left_out else ""
         return "; ".join(filter(None, (self.trouble, clock, missing)))

@@ -131,7 +131,7 @@ GOT_SCALE: Final = AutoscalerCondition(ABLE_TO_SCALE, True, "SucceededGetScale",
 
 @lru_cache(maxsize=1024)
 def _cached_condition(kind: str, status: bool, reason: str, message: str = "") -> AutoscalerCondition:
-    """Returns a condition. Equal conditions are one cached object."""
+    """Returns a condition from a cache, so that equal conditions are the same object in memory."""
     return AutoscalerCondition(kind, status, reason, message)
 
 

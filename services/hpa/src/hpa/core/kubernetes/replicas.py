@@ -25,7 +25,8 @@ from hpa.core.kubernetes.usage import DEFAULT_TOLERANCE, Tolerance, compute_util
 class Proposal(Struct, frozen=True):
     """The number of replicas that one metric asks for.
 
-    percent, milli: the metric's value in this unit, if it has one.
+    percent: the metric's value in percent of the requests; None if it is not a utilization.
+    milli: the metric's value per pod or in all, in thousandths; None if it has none.
     """
 
     replicas: int

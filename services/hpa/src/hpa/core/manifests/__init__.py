@@ -1,1 +1,1 @@
-"""Reads people's manifests of scale policies, or refuses them with the reason."""
+"""Reads the manifests of scale policies that users declare, or refuses them with the reason."""

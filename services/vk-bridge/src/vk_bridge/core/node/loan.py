@@ -23,7 +23,7 @@ class OwnerNode:
     state: OWNED, checking, lent or recalled.
     marked: whether the node has any mark of ours, in any state.
     foreign: whether the marks are another fleet's.
-    opted_out: whether the owner's people forbid lending it.
+    opted_out: whether a label of the owner's users forbids lending it.
     pool: the pool of the loan's virtual node; empty: the register does not name it.
     """
 
@@ -64,7 +64,7 @@ class PoolPod:
     created: whether a real pod of it has existed.
     ended: whether its phase is Succeeded or Failed.
     grace_seconds: the rest of its grace while it is being deleted; otherwise its full grace.
-    held: whether it is deleted with no grace left, and only a finalizer of the pool's people keeps it.
+    held: whether it is deleted with no grace left, and only a finalizer of the pool's users keeps it.
     """
 
     uid: str
@@ -91,7 +91,7 @@ class RealPod:
 
     overdue: whether its grace is over and it is still there.
     news: whether its status differs from the status that the pool pod shows.
-    behind: whether people have changed the pool pod since the real pod was created.
+    behind: whether the pool pod has changes that the real pod does not have yet.
     seconds_left: whole seconds left of its grace, counted from this bridge's first sight; 0 if it is not being deleted.
     grace_seconds: its own grace, which applies if a deletion names no other.
     """

@@ -32,7 +32,7 @@ from spillway.model import HOSTNAME_LABEL, Generation
 from vk_bridge.core.node.loan import Manifest, VirtualNode
 
 TYPE_LABEL: Final = ("type", "virtual-kubelet")
-"""The label by which tools know virtual nodes."""
+"""The label by which tools recognize virtual nodes."""
 NO_LOAD_BALANCER_LABEL: Final = "node.kubernetes.io/exclude-from-external-load-balancers"
 TRANSIENT_TAINTS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 """Prefixes of taints that Kubernetes itself puts on a node; the pool's Kubernetes does so for the virtual node."""

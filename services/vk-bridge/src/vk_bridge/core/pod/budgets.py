@@ -119,7 +119,7 @@ class _NamespaceBudgets:
         self.sorted: _SortedBudgets | None = None
         """None if a selector has changed since."""
         self.strictest: Amounts | None = None
-        """Of the budgets that may select any pod, the one that allows the fewest disruptions.
+        """The budget that allows the fewest disruptions, of those that may select any pod.
 
         None if that may have changed.
         """

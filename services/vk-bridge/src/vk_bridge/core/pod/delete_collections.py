@@ -22,7 +22,11 @@ DRAWN: Final = re.compile(r"[bcdfghjklmnpqrstvwxz2456789]{5}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class CollectionBounds:
-    """The bounds of one request. least: fewer pods are deleted one by one. most: the most pods of one request."""
+    """The bounds of one request.
+
+    least: the fewest pods of one request. Fewer pods are deleted one by one.
+    most: the most pods of one request.
+    """
 
     least: int
     most: int

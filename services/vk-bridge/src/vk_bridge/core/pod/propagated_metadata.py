@@ -11,7 +11,7 @@ from spillway.lending_marks import PREFIX
 from vk_bridge.core.node.loan import Manifest
 
 CARRIED: Final = ("app.kubernetes.io/",)
-"""Prefixes that are carried over by default: with these, people and tools name applications."""
+"""Prefixes that are carried over by default. Users and tools name applications with them."""
 DOWNWARD_PREFIX: Final = "pool.spillway.io/"
 NEVER: Final = (PREFIX, DOWNWARD_PREFIX)
 """Our own prefixes, which are never carried over."""

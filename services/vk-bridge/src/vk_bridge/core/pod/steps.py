@@ -27,7 +27,7 @@ class Mirror:
 
 @dataclass(frozen=True, slots=True)
 class UpdateReal:
-    """Carry over to the real pod what people have changed in the pool pod."""
+    """Write to the real pod the changes that users have made to the pool pod."""
 
     pool_uid: str
 
@@ -136,7 +136,7 @@ def _pod_step_without_real_pod(pool: PoolPod, context: NodeContext) -> PodStep |
 def _pod_step_with_owner_unread(pool: PoolPod, context: NodeContext) -> PodStep | None:
     """Returns the step while the owner cannot be read: a leaving pool pod is deleted with its grace.
 
-    It is let go later, when its real pod is known to be gone.
+    It is deleted without grace (LetGo) later, when its real pod is known to be gone.
     """
     going = context.leaving and not pool.deleting and not pool.ended
     return DeletePool(pool.uid, _shorter_grace_seconds(pool, context)) if going else None

@@ -19,7 +19,7 @@ KINDS: Final = ("containers", "initContainers")
 
 @dataclass(frozen=True, slots=True)
 class MutableFields:
-    """The fields of a pod that Kubernetes lets people change.
+    """The fields of a pod that Kubernetes allows users to change.
 
     images: by container name.
     labels, annotations: digests of the ones that are carried over.

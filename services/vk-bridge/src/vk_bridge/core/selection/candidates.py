@@ -41,9 +41,10 @@ class CandidateNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdict:
-    """The decision on one node. rule: its class, empty without one.
+    """The decision on one node.
 
-    why: a text for users: why the node is not lent; empty if it is.
+    rule: the name of its lending rule; empty without one.
+    why: the reason why the node is not lent, as a text for users; empty if it should be lent.
     """
 
     rule: str
