@@ -54,7 +54,7 @@ class ScalingIntake:
             self._heard.append(one)
 
     async def end_batch(self, batch: RecordBatch, positions: Offsets) -> None:
-        """Ends a batch. On a standby, stores the read offsets of the feeds.
+        """Ends a batch. On a standby, stores the offsets up to which the partitions were read.
 
         During the turn, passes the records and the offsets to `hear` instead, because offsets must not be stored
         before the records are decided on.

@@ -214,7 +214,7 @@ class ClusterWorker:
     def note_log_read(self, renewed: bool) -> None:
         """Reports orphans that have become certain by a new proof that the whole log was read.
 
-        renewed: whether the proof before had run out meanwhile.
+        renewed: whether the previous proof had expired.
         """
         self._orphans.report_certain_orphans()
         if renewed and self._all_listed.is_set():

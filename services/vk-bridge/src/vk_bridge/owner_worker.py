@@ -194,7 +194,7 @@ class OwnerWorker:
     # ── What is heard ───────────────────────────────────────────────────────────────────────────────────────────
 
     def queue_node(self, node: str, *, recalled: bool = False) -> None:
-        """Queues a node: the log has a new record of it. recalled: the record is a recall; the node is unchanged."""
+        """Queues a node of which the log has a new record. recalled: the record is a recall; the node is unchanged."""
         if self._is_marked_or_lent(node):
             self._add_to_queue(node, pods_alone=recalled)
 
@@ -445,7 +445,7 @@ class OwnerWorker:
     async def _read_node(self, name: str, known: RestingNode | None = None) -> NodeReading:
         """Reads a node with the pool that its register names; reads again if that is not the expected pool.
 
-        known: the nodes are unchanged, so only pods are read. This does not apply if the pool joined or left since.
+        known: the last reading, if its nodes are unchanged. Then only pods are read, unless the pool joined or left.
         """
         pool_name = self._desired_loans.pool_of_node(name)
         pool = self._pool_in_fleet(pool_name)

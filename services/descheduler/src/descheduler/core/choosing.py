@@ -176,7 +176,7 @@ class _Field:
     def fill_nodes(self, rows: Int64s) -> None:
         """Places as many replicas as these nodes take, larger ones first.
 
-        A need without ceilings is placed on all at once.
+        A need without ceilings is placed on all nodes in one step.
         """
         for need in range(len(self.left)):
             if self.left[need] <= 0 or not len(rows):
@@ -330,7 +330,8 @@ def _value_per_cost(ground: _Field, planned: Mapping[int, int], cost: tuple[Retu
 def _leave_out_spare_nodes(ground: _Field, taken: list[RecallChoice], losses: Mapping[int, ReturnLoss]) -> None:
     """Leaves out the nodes whose pods the other nodes take, too.
 
-    Nodes with the greatest loss for their value are tried first.
+    Nodes that break a disruption budget are tried first, then those with the pods of the highest priority, then those
+    with the least value.
     """
     looks = sorted(
         taken, key=lambda taking: (_rank_of_spare_node(losses[taking.row]), ground.value_of_replicas(taking.replicas))

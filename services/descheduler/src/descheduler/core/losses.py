@@ -85,7 +85,7 @@ def least_priority(loans: Iterable[NodeLent]) -> int:
 
 
 def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately, budgets: Budgets, least: int = 0) -> ReturnLoss:
-    """Returns the loss of a loan. least: the result of `least_priority`."""
+    """Returns the loss if the node of this loan went back now. least: the result of `least_priority`."""
     under = Counter(f"{loan.pool}/{name}" for pod in loan.pods for name, _ in pod.budgets)
     return ReturnLoss(
         breaks_budget=any(pods > budgets[budget] for budget, pods in under.items()),
@@ -100,7 +100,7 @@ def loss_of(loan: NodeLent, now_ms: int, lost_lately: LostLately, budgets: Budge
 
 
 def pods_over_budget(losses: Iterable[ReturnLoss]) -> int:
-    """Returns how many pods beyond the disruption budgets leave when all of these nodes go back together."""
+    """Returns how many pods leave in excess of their disruption budgets if all these nodes go back together."""
     pods, allowed = Counter[str](), dict[str, int]()
     for bounded in (one for loss in losses for one in loss.bounded):
         pods[bounded.budget] += bounded.pods

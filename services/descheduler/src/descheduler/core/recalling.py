@@ -242,7 +242,7 @@ def _cost_of_return(state: DeschedulerState, cluster: str, loans: Mapping[str, N
 
 
 def _recalls_allowed(state: DeschedulerState, cluster: str, now_ms: int) -> int:
-    """Returns how many more nodes may be recalled for needs now."""
+    """Returns how many more nodes the budget (recalls_per_minute) allows to recall for needs now."""
     declared = state.declared.get(cluster)
     if declared is None or not declared.recalls_per_minute:
         return state.rules.nodes_in_step_max

@@ -118,7 +118,7 @@ def _needs_new_recall(state: DeschedulerState, loan: NodeLent, grace_seconds: in
     if standing is None:
         return loan.state != LOAN_RECALLED
     if standing.cause != CAUSE_ASKED:
-        return True  # A recall by name does not wait for the end of a freeze.
+        return True  # A recall for a need waits while its owner is frozen. A recall by name does not.
     return 0 < grace_seconds < standing.grace_seconds
 
 

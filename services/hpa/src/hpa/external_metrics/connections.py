@@ -1,7 +1,7 @@
 """Defines which Kafka and Prometheus connections may be asked: only those that the operator named.
 
-A YAML file names them, with the namespaces whose policies may use each. The brokers or the server address in people's
-objects must be those of a named connection.
+A YAML file names them, with the namespaces whose policies may use each. The brokers or the server address in a user's
+manifest must be those of a named connection.
 """
 
 import re

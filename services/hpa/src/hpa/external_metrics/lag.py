@@ -220,6 +220,7 @@ class KafkaLag:
         """Returns the time of each partition's oldest unread record, cached until the group has read that record."""
         known = {place: self._oldest.get((group, place)) for place in waiting}
         oldest = {place: row[1] for place, row in known.items() if row is not None and row[0] == waiting[place]}
+        # committed minus latest is negative, so that the partitions with most unread records come first.
         new = sorted(waiting.keys() - oldest.keys(), key=lambda place: (waiting[place] - latest[place], place))
         new = new[: self._settings.oldest_partitions_max]
         asked = [partial(self._read_written_ms, client, leaders[place], place, waiting[place]) for place in new]

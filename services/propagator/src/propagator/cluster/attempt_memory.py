@@ -151,7 +151,7 @@ class AttemptMemories:
         return self._memories.get(target)
 
     def ensure_memory(self, target: PartTarget) -> None:
-        """Begins a memory of the target, from the last status in the log, unless there is one."""
+        """Creates the memory of a target that has none yet. It begins with the last status in the log."""
         if target not in self._memories:
             said = self._logged(target)
             kind = said.kind if said is not None and said.state != STATE_ORPHANED else ""

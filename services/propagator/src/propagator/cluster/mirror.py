@@ -74,9 +74,10 @@ class ObjectMirror:
         return frozenset(self._references_by_owner.get(_dependency_owner_of(target), ()))
 
     def unlisted_targets(self, owners: Iterable[DependencyOwner]) -> frozenset[PartTarget]:
-        """Returns the targets of these owners, which no placement lists.
+        """Returns the targets of these owners. The caller passes owners that no placement lists.
 
-        A label may be a shortened name: the target is an object with that label, else it is named like the label.
+        A label may be a shortened name. Then the target is the object with that label, if there is one. Otherwise the
+        target has the label as its name.
         """
         return frozenset(self._target_of_owner(owner) for owner in owners if owner.label)
 
@@ -179,7 +180,7 @@ class ObjectMirror:
     def _target_of_owner(self, owner: DependencyOwner) -> PartTarget:
         """Returns the workload of a label.
 
-        Tenants of a cluster write labels, so the cost does not grow with the workloads.
+        The cost does not grow with the number of workloads, because users of a cluster may write many labels.
         """
         first = next(iter(self._long_by_owner.get(owner, ())), None)
         return first if first is not None else PartTarget(self._cluster, owner.namespace, owner.label)

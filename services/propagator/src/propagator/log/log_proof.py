@@ -6,9 +6,10 @@ import asyncio
 class LogProof:
     """A proof that the whole log was read up to a moment. It holds for a number of seconds after that moment.
 
-    A process that was frozen, or that is cut off from the log, notices by it that another instance may have its turns.
-    Its session runs out later than this proof. The clock is the loop's. It goes on while the process stands still and,
-    with steady_clock.SteadyLoop as in our processes, while the host is suspended.
+    If a process was frozen, or is cut off from the log, another instance may have its turns. The process notices this
+    by the expired proof, because its session at the broker lasts longer than a proof. The clock is the event loop's. It
+    goes on while the process is frozen and, with steady_clock.SteadyLoop as in our processes, while the host is
+    suspended.
     """
 
     def __init__(self, seconds: float) -> None:

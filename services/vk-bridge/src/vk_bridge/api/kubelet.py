@@ -61,9 +61,9 @@ class _ErrorAnswer(Exception):
 
 
 class KubeletApi:
-    """Serves the kubelet API while its context is entered.
+    """Serves the kubelet API inside its `async with` block.
 
-    owners: returns the clusters where this instance has the turn; it is called for each request.
+    owners: returns the LentPods of each cluster where this instance has the turn. It is called for each request.
     """
 
     def __init__(self, settings: VkBridgeSettings, owners: Callable[[], list[LentPods]]) -> None:

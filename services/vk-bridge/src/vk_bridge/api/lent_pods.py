@@ -12,9 +12,9 @@ from vk_bridge.core.selection.owner_cache import OwnerCache
 
 
 class LentPods:
-    """The real pods in one owner. Raises ClusterUnreachable and Refused.
+    """Finds real pods in one owner and streams their logs. Its methods raise ClusterUnreachable and Refused.
 
-    The real pod of a pool pod is read again each time.
+    A real pod is read from the cluster each time.
     """
 
     def __init__(self, api: ClusterApi, gate: BackoffGate, mirror: OwnerCache, pools: Pools) -> None:

@@ -45,7 +45,7 @@ class CopyTender:
             self._told.set()
 
     async def run(self, pools: Callable[[str], Pool | None]) -> None:
-        """Tends the copies until it is cancelled."""
+        """Compares the copies with their originals, and removes unused ones, at intervals until it is cancelled."""
         failed = 0
         self.note_lending_changed()
         while True:

@@ -117,9 +117,9 @@ class PodWriter:
         answers: WriteAnswers,
         carried_out: Callable[[PodStep], None],
     ) -> dict[PodStep, str]:
-        """Returns the outcomes of writes that were joined to collections.
+        """Deletes pods as collections where possible. Returns the outcome of each write that was part of one.
 
-        A pool pod is written after its real pod.
+        A pool pod is deleted only after its real pod.
         """
         by_step = [writes_of_step(step) for step in steps if step not in put_off]
         real = [write for written in by_step for write in written if isinstance(write, DeleteReal)]

@@ -40,7 +40,7 @@ class CronActivity(Struct, frozen=True):
 
 
 def read_cron_trigger(metadata: Mapping[str, str]) -> CronTrigger:
-    """Returns the trigger of a ScaledObject's metadata. Raises InvalidCron."""
+    """Returns the cron trigger that the metadata in a manifest describes. Raises InvalidCron."""
     for name in ("start", "end", "timezone", "desiredReplicas"):
         if not metadata.get(name):
             raise InvalidCron(f"{name}: missing; a cron trigger needs start, end, timezone and desiredReplicas")
@@ -60,7 +60,7 @@ def read_cron_trigger(metadata: Mapping[str, str]) -> CronTrigger:
 def cron_activity_at(trigger: CronTrigger, now_s: int) -> CronActivity:
     """Returns whether the trigger is active at now_s.
 
-    Raises InvalidCron for an unknown zone or a line that never comes.
+    Raises InvalidCron for an unknown zone or a line that never matches.
     """
     try:
         zone = parse_zone(trigger.zone)

@@ -112,6 +112,7 @@ def _outcome_when_inactive(wanted: Activation, polled: PolledTriggers, now_ms: i
     conditions = {"ready": READY, "active": (FALSE, "ScalerNotActive")}
     if polled.failed and wanted.fallback_replicas is None:
         return PollOutcome(None, False, conditions | {"ready": (FALSE, "TriggerError")})
+    # A fallback of 0 replicas does not return here: the workload may then scale to zero.
     if polled.failed and wanted.fallback_replicas:
         return PollOutcome(None, False, conditions)
     above_idle = wanted.idle_replicas is not None and polled.replicas > wanted.idle_replicas

@@ -35,7 +35,7 @@ def compile_formula(text: str, triggers: Sequence[str]) -> Formula:
 
 
 def trigger_value(milli: int, failures: int | None, fallback: Fallback | None) -> int | None:
-    """Returns a trigger's value for the formula; nil if it failed more often than the fallback's threshold."""
+    """Returns a trigger's value for the formula; None (nil) if it failed more often than the fallback's threshold."""
     if fallback is None or fallback.behavior != SCALING_MODIFIERS or failures is None:
         return milli
     return None if failures > fallback.failure_threshold else milli

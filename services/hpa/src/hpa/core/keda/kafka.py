@@ -90,7 +90,7 @@ def group_lag(trigger: KafkaTrigger, rows: Sequence[PartitionOffsets], before: C
 
 
 def lag_of_partitions(chosen: Sequence[PartitionOffsets], trigger: KafkaTrigger, before: Committed) -> Lag:
-    """Returns the lag of these partitions. chosen: exactly the partitions that the trigger means."""
+    """Returns the lag of these partitions. chosen: all partitions that the trigger counts, and no others."""
     lags = [(row, *partition_lag(trigger, row, before)) for row in chosen]
     total = sum(lag for _, lag, _ in lags)
     true = sum(with_persistent for _, _, with_persistent in lags)

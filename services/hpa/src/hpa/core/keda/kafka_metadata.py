@@ -36,7 +36,7 @@ class InvalidTrigger(ValueError):
 
 
 def read_kafka_trigger(metadata: Mapping[str, str]) -> KafkaTrigger:
-    """Returns the trigger of a ScaledObject's metadata. Raises InvalidTrigger."""
+    """Returns the kafka trigger that the metadata in a manifest describes. Raises InvalidTrigger."""
     topic = _checked_name(metadata.get("topic", ""), "topic")
     limitation = metadata.get("partitionLimitation", "").strip()
     reset = metadata.get("offsetResetPolicy", LATEST)

@@ -36,7 +36,7 @@ class NoUsableMetrics(Exception):
 class MetricRule(NamedTuple):
     """The parts of a metric that decide how a pod counts.
 
-    resource: the resource; "" for other metrics.
+    resource: the resource; "" for a metric that is not of a resource.
     target_percent: the target of a utilization; None: an average, which needs no requests.
     """
 

@@ -35,12 +35,12 @@ class AttachedPolicy(Struct, frozen=True, gc=False):
 
     @property
     def polling_ms(self) -> int:
-        """Returns how often its triggers are asked; 0 when it has none."""
+        """Returns the polling interval of its triggers, in milliseconds; 0 when it has none."""
         return self.wanted.polling_ms if isinstance(self.wanted, ScaledObject) else 0
 
     @property
     def autoscaler(self) -> Autoscaler | None:
-        """Returns the part that metrics drive; None without metrics."""
+        """Returns the Autoscaler that decides by metrics; None if the policy has no metrics."""
         return self.wanted if isinstance(self.wanted, Autoscaler) else self.wanted.autoscaler
 
 

@@ -131,9 +131,9 @@ def replicas_to_drain(
     """Returns the size that drains in time, at most one replica for each partition.
 
     More replicas are asked for once the present ones would keep some record waiting too long. Fewer are asked for once
-    the idle time saved is worth a rebalance, and the remaining replicas drain everything in time, with a margin. While
-    some partition is late with any size, only half of the replicas or fewer may stay, because each pause makes it
-    later.
+    the idle time saved is worth a rebalance, and the remaining replicas drain everything in time, with a margin. If the
+    queue is late and more replicas do not help, replicas are removed only if at most half of them remain, because each
+    pause makes the queue later.
     """
     if not (partitions.lag.any() or partitions.arrivals.any()):
         return DrainWish(0, NOTHING_TO_DO, 0.0)
@@ -298,6 +298,7 @@ def _fewest_replicas_in_time(
     rate = service.rate * (1 - target.margin)
     needs = partitions.arrivals + _rates_to_keep_up(partitions, target)
     hot = int((needs > rate).sum())
+    # A partition that one replica cannot drain in time counts as most of one replica, because more do not help it.
     most_of_one = np.where(partitions.arrivals > service.rate, rate * FLOODED_SHARE, rate * HOT_SHARE)
     loads = np.where(needs > rate, most_of_one, needs)
     first = max(1, math.ceil(float(loads.sum()) / rate - ROUNDING))

@@ -35,7 +35,7 @@ Reported = LoadObserved | BacklogObserved
 
 
 class ReportCheck:
-    """Checks the reports of one request. now_ms: the wall clock, also the time of a report that names none."""
+    """Checks the reports of one request. now_ms: the wall clock. A report without a time gets this time."""
 
     def __init__(self, state: HpaState, now_ms: int) -> None:
         self._state = state

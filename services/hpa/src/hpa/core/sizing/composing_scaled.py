@@ -199,9 +199,10 @@ def _composite_reading(
     answers: list[TriggerMetric],
     case: SizingCase,
 ) -> MetricReading:
-    """Returns the one value that the formula makes of all triggers.
+    """Returns the reading of the one metric that the formula computes from all triggers.
 
-    A fallback value takes its place. It has no value if a trigger has none, or if the formula fails.
+    If a fallback replaces a trigger, the fallback's value is the value of the reading. The reading has no value if a
+    trigger has none, or if the formula fails.
     """
     instead = next((one.values_milli for one in answers if one.active and one.of_composite), None)
     oldest = min((read.oldest_ms for read in reads), default=0)

@@ -43,8 +43,8 @@ class VirtualNode:
     """The virtual node of one lent node, as read in the pool.
 
     open: whether it takes pods.
-    ours: whether it stands for this very node; otherwise another node object has the name.
-    current: whether it shows what it should.
+    ours: whether it stands for this node; otherwise another node object has the name.
+    current: whether its content equals the content that the bridge would write now.
     reachable: whether it names the kubelet API of the instance that has the owner's turn.
     """
 

@@ -175,6 +175,7 @@ def next_step(observation: Observation, desired: DesiredLoan, since: float, in_f
     node = observation.node
     if node is None or (node.state == OWNED and not node.foreign):
         return _step_when_owned(observation, desired)
+    # Only the other fleet's bridge may change a node that has that fleet's marks.
     if node.foreign:
         return None
     if not observation.pool_read:
@@ -354,7 +355,8 @@ def _recall_cause(node: OwnerNode, virtual: VirtualNode | None, observation: Obs
 def _step_to_remove_virtual_node(virtual: VirtualNode, observation: Observation) -> Step | None:
     """Returns the next step to remove a virtual node: it is closed, then emptied, then deleted.
 
-    It is closed again if it names another bridge, because logs of its pods are still asked for.
+    Closing also writes this bridge's endpoint. So a node that names another bridge is closed again: the logs of its
+    pods are still requested.
     """
     if virtual.open or not virtual.reachable:
         return CloseVirtual(_write_target(virtual))

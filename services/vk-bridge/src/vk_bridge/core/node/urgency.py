@@ -20,7 +20,7 @@ class Urgency(IntEnum):
 
 
 def urgency_of_node(state: str, *, recalled: bool, has_real_pods: bool) -> Urgency:
-    """Returns the rank of a node. state: of its register.
+    """Returns the rank of a node. state: the state of its register.
 
     recalled: whether the node has an open recall, so that its owner waits.
     """

@@ -80,7 +80,8 @@ def amounts_taken_by_others(pods: Iterable[objects.Pod], pool_id: str) -> dict[s
 def offered_amounts(node: Manifest, taken: Mapping[str, int] | None) -> dict[str, int]:
     """Returns the amounts that pool pods may request: the node's allocatable minus the requests of other pods.
 
-    An unreadable amount counts as 0. taken: the result of `amounts_taken_by_others`.
+    An unreadable amount counts as 0.
+    taken: the result of `amounts_taken_by_others`. With None, all amounts are 0.
     """
     amounts: dict[str, int] = {}
     for name, quantity in ((node.get("status") or {}).get("allocatable") or {}).items():

@@ -53,7 +53,7 @@ _SELECTOR: Final[Any] = json.Decoder(LabelSelector | None)
 
 
 class UnreadableSelector(Exception):
-    """The selector is not valid in Kubernetes, or has more entries than LABELS_MAX or more values than VALUES_MAX."""
+    """Raised for a selector that is invalid in Kubernetes, or has more than LABELS_MAX entries or VALUES_MAX values."""
 
 
 Requirements = tuple[Requirement, ...]
@@ -78,7 +78,11 @@ def read_selector(text: bytes) -> Requirements | None:
 
 @dataclass(slots=True)
 class _KnownBudget:
-    """One budget. read: its requirements, once is_read; None for a selector that selects nothing."""
+    """One budget.
+
+    text: its selector as JSON. is_read, is_readable: whether the selector was read, and whether it is valid.
+    read: its requirements, once it was read; None for a selector that selects nothing.
+    """
 
     name: str
     text: bytes

@@ -98,6 +98,7 @@ def pod_step(pool: PoolPod | None, real: RealPod | None, context: NodeContext) -
     if pool is None:
         if real is None or real.deleting:
             return None
+        # In a pool that was not read, the pool pod may still exist. On a leaving node the real pod goes in any case.
         unknown = not context.pool_read
         return None if unknown and not context.leaving else DeleteReal(real.uid, _shorter_grace_seconds(real, context))
     if real is None:

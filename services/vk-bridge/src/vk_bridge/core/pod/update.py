@@ -1,7 +1,7 @@
 """Carries changes of a pool pod to its real pod: images, deadline, labels and annotations.
 
-The real pod keeps in an annotation what it was last given. Only what the pool has changed since then is written. What
-the owner's admission added is therefore neither taken for a change nor overwritten.
+The real pod keeps in an annotation the values that it was last given. Only values that the pool has changed since then
+are written. So additions of the owner's admission do not count as changes, and are not overwritten.
 """
 
 from collections.abc import Mapping, Sequence

@@ -22,7 +22,10 @@ NO_RULE = LendingRule("", (), IDLE, 0, 0, 0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class KubeletAddress:
-    """The address that virtual nodes show. port_by_pool: the port of the kubelet API; pools without one have none."""
+    """The address that virtual nodes show.
+
+    port_by_pool: the port of the kubelet API for each pool. Virtual nodes of other pools show no kubelet API.
+    """
 
     host: str
     port_by_pool: Mapping[str, int]
@@ -164,6 +167,7 @@ class DesiredLoans:
 
     def _is_wanted(self, node: str, state: str) -> bool:
         verdict, of_state = self._verdicts.get(node, (None, ""))
+        # A verdict from before the node came back did not check its idle time, so that it cannot begin a new loan.
         return verdict is not None and verdict.is_wanted and (state != OWNED or of_state == OWNED)
 
     def _recall_cause(self, node: str, loan: Generation | None) -> str:
