@@ -41,7 +41,7 @@ Connect = Callable[[ClusterJoined], ClusterApi]
 
 
 class Propagator:
-    """One instance. Several instances share the clusters; each cluster has one instance at a time."""
+    """One instance of the propagator. Several instances share the clusters; each cluster has one instance at a time."""
 
     def __init__(
         self,

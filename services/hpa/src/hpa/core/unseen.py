@@ -24,7 +24,7 @@ class UnseenRecords:
         self._bytes_max = bytes_max
         self._look_at = bytes_max
         self._bytes = 0
-        """The bytes of all kept records, or more: records dropped one by one since the last full count are included."""
+        """The bytes of all kept records, or more: records dropped since the last full count may be included."""
 
     def keep_record(self, scaled: ScaledWorkload, heard: HeardRecord, every: Collection[ScaledWorkload]) -> int:
         """Keeps a record of a workload. Returns how many values were dropped because all take too many bytes.

@@ -130,7 +130,7 @@ class MemberCluster:
     async def carry_out_action(self, action: Write | Question, target: PartTarget, live: LiveState) -> LiveState:
         """Carries out the action and returns the state after it.
 
-        live: has the object that a Delete or a patch is about.
+        live: the known state. It contains the object that a Delete or a patch is about.
         """
         kind_there = live.workload.kind if live.workload is not None else DEPLOYMENT
         there = KINDS[kind_there].served

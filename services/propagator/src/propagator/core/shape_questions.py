@@ -48,7 +48,7 @@ class TemplateQuestion:
 
 
 class ShapeQuestions:
-    """The questions to one cluster during one turn. The next instance that has the turn asks all of them again."""
+    """The questions to one cluster during one turn. The next instance with the turn asks again about placed ones."""
 
     def __init__(self, rules: AskRules) -> None:
         self._rules = rules

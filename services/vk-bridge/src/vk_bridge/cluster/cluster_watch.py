@@ -98,9 +98,9 @@ class ClusterWatch:
         return ()
 
     async def _probe_cluster(self, group: asyncio.TaskGroup) -> None:
-        """Counts nodes and pods at intervals. An equal count in the cache shows that no event is missing.
+        """Counts the cluster's nodes and pods at intervals, each time with one probe.
 
-        Then the idle time advances to the start of the probe, if both streams are alive.
+        If the cache has the same counts and both streams are alive, the idle time advances to the start of the probe.
         """
         loop = asyncio.get_running_loop()
         await self.listed.wait()

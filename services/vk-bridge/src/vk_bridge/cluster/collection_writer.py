@@ -60,7 +60,7 @@ class CollectionWriter:
     async def delete_pool_pods(
         self, steps: Iterable[PoolDeletion], reading: NodeReading, answers: WriteAnswers, carried_out: Told
     ) -> dict[PodStep, str]:
-        """Deletes pool pods by collections. Returns the outcome of each step, as delete_real_pods does."""
+        """Deletes pool pods as collections. Returns the outcome of each step for which a request was sent."""
         found = pool_pod_collections(steps, reading.found.pool_listed, self._sizes, leaving=reading.is_recalled)
         return await self._write_collections(reading.side.pool_id, found, reading, answers, carried_out)
 

@@ -1,7 +1,7 @@
 """Bounds the memory that one input record takes while it waits for a decision. Pure.
 
 Anyone may publish values and backlogs, and a compressed record of 2 MiB costs its publisher 10 kB. So its texts are cut
-before it is kept, and what it then takes is estimated, so that records can be bounded by bytes as well as by number.
+before it is kept. Then its size in memory is estimated, so that kept records have a bound in bytes and in number.
 """
 
 from dataclasses import replace

@@ -22,7 +22,7 @@ class Function(Struct, frozen=True):
     """A function of the language.
 
     apply: computes the result from the arguments' values.
-    least, most: the number of arguments.
+    least, most: the smallest and the largest number of arguments.
     kind: the type of its result; "" for the type of its arguments.
     predicate: it may have a predicate in braces.
     """

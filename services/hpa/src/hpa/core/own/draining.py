@@ -181,9 +181,9 @@ def _is_removal_worthwhile(kept: int, partitions: QueuePartitions, service: Serv
 def _is_removal_harmless(
     kept: int, fewer: int, partitions: QueuePartitions, service: ServiceRate, target: DrainTarget
 ) -> bool:
-    """Returns whether `fewer` replicas read all records in time.
+    """Returns whether `fewer` replicas drain the queue before its oldest record is late.
 
-    If that is impossible with all replicas too, `fewer` may take at most 1 / HOT_SHARE of their time.
+    If they do not, they may take at most 1 / HOT_SHARE of the time that all replicas need.
     """
     paused = _age_queue(partitions, 0.0, service.rebalance_s)
     oldest_s = float(np.where(partitions.lag > 0, paused.waited_s, 0.0).max())

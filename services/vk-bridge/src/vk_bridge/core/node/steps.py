@@ -192,7 +192,7 @@ def next_step(observation: Observation, desired: DesiredLoan, since: float, in_f
 def may_use_amended_reading(
     step: Step | None, observation: Observation, listed_at: float | None, quiet_at: float
 ) -> bool:
-    """Returns whether a step may be carried out by a reading whose nodes are older, or amended by answers to writes.
+    """Returns whether a step may be carried out although the nodes in the reading are older, or amended by answers.
 
     A step that offers the node may not. A step that ends a recall may, if the pods were listed since.
     listed_at: the time at which the lists of pods began; None: one of the nodes was written after them.

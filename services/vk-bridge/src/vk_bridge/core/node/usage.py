@@ -32,8 +32,9 @@ class NodeUse:
 class _Hour:
     """The sums of one node since from_ms, for its NodeUsed. Times are in milliseconds.
 
-    last: the use since last_ms. used_ms: how long the measured use was known.
-    used_sum: by resource, amount × milliseconds.
+    last: the use since last_ms.
+    used_ms: the time for which the measured use was known.
+    used_sum: for each resource, the sum of amount × milliseconds.
     """
 
     from_ms: int
