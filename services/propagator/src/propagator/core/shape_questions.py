@@ -48,7 +48,7 @@ class TemplateQuestion:
 
 
 class ShapeQuestions:
-    """The questions to one cluster during one turn. The next instance with the turn asks again about placed ones."""
+    """The questions to one cluster during one turn. In the next turn, all placed templates are asked about again."""
 
     def __init__(self, rules: AskRules) -> None:
         self._rules = rules
