@@ -97,7 +97,7 @@ def confirm(
 
 
 def parse_scope(kind: str, name: str, namespace: str) -> str:
-    """Returns the scope of the arguments: a kind and a name, or a scope as `spillway brakes` shows it."""
+    """Returns the scope that the arguments name: a kind and a name, or one scope as `spillway brakes` shows it."""
     if "/" in kind and not name:
         return kind
     match kind, name:

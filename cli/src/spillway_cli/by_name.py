@@ -93,17 +93,17 @@ def _delay_parameter_readers(parameters: list[Any]) -> list[Any]:
     """
     for parameter in parameters:
         reader = getattr(parameter, "get_runtime_param", None)
-        if reader is not None and not isinstance(reader, _IfGiven):  # None: of a typer without such readers.
+        if reader is not None and not isinstance(reader, _IfGiven):  # None: this typer has no readers.
             parameter.get_runtime_param = _IfGiven(reader, parameter.type_descriptor)
     return parameters
 
 
 class _IfGiven:
-    """A parameter's reader that is created for the first value that is not plain.
+    """Stands in for typer's reader of a parameter, and creates that reader only for a value that is not plain.
 
-    descriptor: typer's, of the parameter.
+    descriptor: typer's description of the parameter.
 
-    A call returns this object itself, as typer expects of a reader's factory.
+    Typer expects a factory of readers, so a call returns this object itself.
     """
 
     def __init__(self, reader: Callable[[], Any], descriptor: Any) -> None:
@@ -122,9 +122,9 @@ class _IfGiven:
         return self._reader().coerce(value, **rest)
 
     def _plain_value(self, value: Any) -> tuple[Any, ...]:
-        """Returns (value,) as typer's reader would make it, for plain values; else an empty tuple.
+        """Returns (converted value,) for a plain value, as typer's reader would; else an empty tuple.
 
-        Plain values are texts, a default, one of a few words, or a number.
+        Plain values are texts, defaults, the words of a StrEnum, and numbers within their bounds.
         """
         kind, declared = self._descriptor.annotation, self._descriptor.parameter_info
         if declared.parser is not None:

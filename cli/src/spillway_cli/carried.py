@@ -29,7 +29,10 @@ PLACED: Mapping[str, str] = {
 
 
 def read_planner_documents(files: Sequence[str], given: str | None, otherwise: str) -> tuple[Document, ...]:
-    """Returns the documents that the planner takes, each in its namespace. given: the namespace that a flag names."""
+    """Returns the documents that the planner takes, each with a namespace.
+
+    given: the namespace that a flag names. otherwise: the namespace of documents that name none, without that flag.
+    """
     documents = documents_with_namespace(read_documents(files), given, otherwise)
     _refuse_other_kinds(documents, PLACED)
     return documents

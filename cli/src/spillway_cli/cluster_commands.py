@@ -275,7 +275,7 @@ def _set_cluster_phase(context: typer.Context, name: str, phase: str, output: Fo
 async def _show_moves(
     client: PlannerClient, config: Config, reply: api.ClusterMovesReply, output: Format, seconds: float
 ) -> None:
-    """Shows what will move. With seconds, waits until it has moved."""
+    """Shows how many replicas will move. seconds: how long to wait until they have moved; 0 does not wait."""
     _print_answer(reply, output, tables.render_cluster_moves(reply))
     if seconds:
         name, phase = reply.cluster.cluster, reply.cluster.phase
@@ -285,7 +285,7 @@ async def _show_moves(
 
 
 async def _drained_cluster_text(config: Config, drained: api.ClusterReply) -> str:
-    """Returns a text on the pods of others that still run on nodes the cluster has lent, after its placements left."""
+    """Returns a text on the nodes that a drained cluster has lent: which pods of other clusters still run there."""
     nothing = "no replica of the fleet's workloads is left there"
     if not drained.nodes_lent:
         return nothing

@@ -21,7 +21,7 @@ PREFIX = "SPILLWAY_"
 FILE_VARIABLE = "SPILLWAY_CONFIG"
 
 ADDRESSES_FILE = Path("run/addresses.json")
-"""The file that `spillway up` writes. There, and below it in the checkout, the command finds the local planners."""
+"""The file that `spillway up` writes, relative to the folder where it ran. Subfolders of a checkout find it, too."""
 PORT_MAX = 65_535
 _LOCAL = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka", "fleet", "redis", "health", "credentials")
 _OF_A_FLEET = ("endpoints", "scaling_endpoints", "lending_endpoints", "kafka")
@@ -136,7 +136,7 @@ def start_hint(config: Config, name: str) -> str:
 
 
 def health_ports_hint() -> str:
-    """Returns a hint if no health port is set. `spillway up` before 2026-11-22 did not write them."""
+    """Returns the hint for a config without health ports. `spillway up` before 2026-11-22 did not write them."""
     if read_addresses(file := addresses_file()):
         return f"{file} comes from an older version, which named no health ports: `make up` writes it again"
     return (

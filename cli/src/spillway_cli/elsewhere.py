@@ -27,7 +27,7 @@ async def workload_namespace_hint(client: PlannerClient, namespace: str, name: s
 
 @asynccontextmanager
 async def policy_namespace_hint(client: ScalingClient, namespace: str, name: str) -> AsyncIterator[None]:
-    """Wraps calls for one scale policy in the same way."""
+    """Wraps calls for one scale policy: adds to NOT_FOUND the other namespaces that have a policy of this name."""
     async with _namespace_hint(_policy_page_reader(client), namespace, name):
         yield
 

@@ -72,7 +72,7 @@ def exit_code_of(error: Exception) -> Code:
 
 
 def run_or_exit(work: Coroutine[Any, Any, T]) -> T:
-    """Runs the work of a command, guarded."""
+    """Runs the work of a command to its end. An error ends the command with one line on stderr and an exit code."""
     import asyncio
 
     with exiting_on_error():

@@ -120,7 +120,7 @@ async def _list_all_lent_nodes(client: LendingClient, cluster: str, pool: str = 
 
 
 def _recovered_cores_text(nodes: list[LentNode]) -> str:
-    """Returns the totals: cores that run others' work, by supply class; then nodes by state, and pods."""
+    """Returns a text with the totals: the lent cores by supply class, the nodes by state, and the pods."""
     cores = Counter[str]()
     for node in nodes:
         if node.state == LOAN_LENT:

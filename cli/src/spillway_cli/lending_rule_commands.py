@@ -96,7 +96,7 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
         rule = RuleFields("all", parse_label_requirements(nodes or ()), supply_class, share or 0, reserve, idle, cost)
         flags = LendingFields(cluster, pool, (rule,), grace or 0, cooldown or 0, recalls)
         asked = lending_requests_of(files, flags)
-        # All are planned before any is declared. So a mistake in the last one declares none.
+        # All declarations are planned before the first is made, so that a mistake in one of them changes nothing.
         declared = [await _declare_naming_place(client, replace(one, plan_only=True), where) for one, where in asked]
         if not plan:
             declared = [await _declare_naming_place(client, one, where) for one, where in asked]
@@ -199,7 +199,7 @@ async def _read_lending(client: LendingClient, cluster: str) -> Sequence[Cluster
 
 
 def _lending_totals_text(clusters: Sequence[ClusterLending]) -> str:
-    """Returns the totals of all clusters: cores that run others' work, and lent nodes of all nodes."""
+    """Returns a text with the totals of all clusters: the lent cores, and how many of all nodes are lent."""
     cores = resource_amount_text("cpu", sum(one.cores_lent_milli for one in clusters))
     lent, nodes = (
         sum(count) for count in ([one.nodes_lent for one in clusters], [max(one.nodes, 0) for one in clusters])

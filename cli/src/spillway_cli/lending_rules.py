@@ -16,7 +16,7 @@ NUMBER_MAX = 2**31 - 1
 Number = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 """A number that a field of the request can hold. The descheduler checks whether it is allowed."""
 Positive = Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
-"""A number that is 0 in the request for the default. A 0 that a user writes is therefore refused."""
+"""A number of 1 or more. In the request 0 means the default, so a 0 that a user writes is refused."""
 VALUE_CHARACTERS_SHOWN = 80
 
 
@@ -115,7 +115,7 @@ def _lending_rule_of(fields: RuleFields) -> LendingRule:
 
 
 def _decode_lending_fields(value: Any, where: str) -> LendingFields:
-    text = bounded_json_text(value, where)  # It is of bounded size: YAML aliases can stand for more than all memory.
+    text = bounded_json_text(value, where)  # YAML aliases can expand to more than all memory.
     try:
         return msgspec.json.decode(text, type=LendingFields)
     except msgspec.ValidationError as error:

@@ -166,7 +166,7 @@ async def _print_unreadable_records(*letters: Event | Tombstone) -> tuple[Positi
 
 def kafka_settings(kind: Callable[..., Any], config: Config) -> Any:
     """Returns Kafka's settings from its own variables, with the bootstrap servers of this command's config."""
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # aiokafka would log what we report as an error.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # It would log errors that the command reports itself.
     variables = {KAFKA_PREFIX + "START_SECONDS": str(START_SECONDS), **os.environ}
     variables[KAFKA_PREFIX + "BOOTSTRAP"] = config.kafka
     return settings_from_environment(kind, variables, KAFKA_PREFIX)  # type: ignore[arg-type]

@@ -114,7 +114,7 @@ def read_connection_flags(  # noqa: PLR0913 - the options of a command are its p
 
 
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
-"""How many more objects there are before Python looks for garbage. With Python's own 700, the imports of `spillway get`
+"""The number of new objects after which Python looks for garbage. With Python's own 700, the imports of `spillway get`
 start a hundred collections that find nothing."""
 
 
@@ -127,6 +127,6 @@ def main() -> None:
     except typer.Exit as ended:
         sys.exit(ended.exit_code)
     finally:
-        # The process is about to end, so no object need be looked at: the interpreter's last collection takes a fifth
-        # of the CPU of `spillway get`.
+        # The process is about to end, and freezing the objects makes the interpreter's last collection skip them.
+        # That collection would take a fifth of the CPU of `spillway get`.
         gc.freeze()

@@ -14,9 +14,9 @@ from spillway.yaml_text import BoundedLoader
 from spillway_cli.exits import bad_input_error
 
 BYTES_MAX = 16 * 2**20
-"""The most bytes of all manifests together, which is gRPC's limit.
+"""The most bytes of one file, and of one object as JSON. This is gRPC's limit for a whole message.
 
-The planner's own limit is lower, and it names that.
+The planner's own limit is lower. The planner's error names it.
 """
 
 

@@ -26,7 +26,10 @@ A planner takes more, but other callers wait while it writes a batch as one tran
 async def apply_groups_in_batches(
     client: PlannerClient, groups: Sequence[RequestGroup], output: Format, seconds: float
 ) -> Code:
-    """Applies them and prints a line for each. seconds: how long to wait until all are ready; 0 does not wait."""
+    """Applies the groups in batches and prints a line for each workload.
+
+    seconds: how long to wait until all workloads are ready; 0 does not wait.
+    """
     answers: list[api.BatchAnswer] = []
     for batch in batched_groups(groups):
         items = tuple(api.BatchItem(apply=api.ApplyRequest(_document_texts(group))) for group in batch)

@@ -21,7 +21,7 @@ FLAG_BY_SETTING: Final = {
 
 
 def hint_by_unnamed_setting(resolved: ResolvedConfig) -> dict[str, str]:
-    """Returns, if no fleet is given, the settings whose address is a default, each with a text on how to set it."""
+    """Returns the settings whose address is a default, each with a text on how to set it. Empty if a fleet is given."""
     if resolved.sources["fleet"] != "default":
         return {}
     defaults = [name for name in FLAG_BY_SETTING if resolved.sources[name] == "default"]
@@ -67,7 +67,7 @@ async def describe_default_service(setting: str, config: Config) -> tuple[str, b
 class OnlyReading:
     """A client for an address that the user did not give. Calls that could change something raise CommandFailed.
 
-    said: not empty once the answering fleet was shown. If nothing answers, the error comes from the client.
+    said: `who`, once it was printed. It is filled from the start if nothing answers: the client's error tells that.
     """
 
     client: Any

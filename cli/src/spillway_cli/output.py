@@ -24,9 +24,9 @@ _PIPE_WIDTH = 240
 
 
 class SafeConsole(Console):
-    """A console with its own styles only, in which no text can control the terminal, in a table or a line.
+    """A console that shows only its own styles: no text in a table or a line can control the terminal.
 
-    It cuts no line at its width, so that a name without room is still shown.
+    It cuts no line at the terminal's width, so that names wider than the terminal are shown in full.
     """
 
     def print(self, *shown: Any, crop: bool = False, **rest: Any) -> None:
@@ -84,7 +84,10 @@ def print_for_machines(value: object, chosen: Format, one_line: bool = False) ->
 
 
 def plain_value_of(value: Any) -> Any:
-    """Returns a value as JSON has it. Pairs of a name and a value become an object, a generation "epoch.sequence"."""
+    """Returns a value as plain JSON types.
+
+    Pairs of a name and a value become an object. A generation becomes the text "epoch.sequence".
+    """
     if isinstance(value, Generation):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -118,7 +121,10 @@ def _decoded_bytes(data: bytes) -> Any:
 
 @cache
 def _pair_fields(kind: type) -> frozenset[str]:
-    """Returns the fields that are maps in the form of pairs. Lists of (namespace, name) are not, as names repeat."""
+    """Returns the fields of a class that hold a map as pairs (key, value).
+
+    `facts_removed` is none of them: it is a list of pairs (namespace, name), in which a namespace may repeat.
+    """
     hints = typing.get_type_hints(kind)
     return frozenset(
         name

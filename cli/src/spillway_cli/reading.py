@@ -1,6 +1,6 @@
 """Runs the commands that show workloads.
 
-It imports nothing that only changes need, because lists are asked for often.
+This module imports nothing that only commands with changes need, because lists are asked for often.
 """
 
 import sys
@@ -130,7 +130,7 @@ async def _show_live_table(replies: AsyncIterator[api.WatchReply], changes: int)
 
 
 async def _print_change_lines(replies: AsyncIterator[api.WatchReply], changes: int) -> None:
-    """Prints a line for each change as it comes, for a reader of the pipe."""
+    """Prints one line for each change as soon as it comes, for a program that reads the pipe."""
     count = 0
     async for reply in replies:
         gone = f"{reply.namespace}/{reply.name}: gone"

@@ -236,7 +236,7 @@ def render_cluster_moves(reply: ClusterMovesReply) -> Text:
 def _remaining_workload_lines(reply: ClusterMovesReply) -> str:
     """Returns a line for each workload that still is in the cluster.
 
-    After the first request only those appear that will not go by themselves.
+    If this request has changed the phase, only those workloads appear that will not leave by themselves.
     """
     from spillway.api_clusters import LEFT_HELD, LEFT_REMOVING
 
@@ -252,7 +252,7 @@ def _remaining_workload_lines(reply: ClusterMovesReply) -> str:
 
 
 def _lost_cluster_warning(cluster: ClusterReply) -> str:
-    """Returns a warning about a cluster that an operator has declared lost: it may still run."""
+    """Returns a warning about a cluster that an operator has declared lost: its pods may still run."""
     if cluster.trouble:
         return f"its collector says: {cluster.trouble}"
     return "nothing is heard of it, which may be its collector's silence: see that it does not run on"
@@ -295,7 +295,7 @@ def confirmation_line(confirmation: Confirmation) -> Text:
 
 
 def render_orphans(reply: ListOrphansReply) -> RenderableType:
-    """Renders the objects that no placement lists, each with the last placement that did."""
+    """Renders the orphans, each with the version of the last placement that listed it."""
     rows = [
         (
             one.cluster,
@@ -312,7 +312,7 @@ def render_orphans(reply: ListOrphansReply) -> RenderableType:
 
 
 def render_recovered_workloads(reply: RecoverFleetReply) -> RenderableType:
-    """Renders the workloads that a former fleet left, and what became of each."""
+    """Renders the workloads that bear a former fleet's label, and the state of each."""
     rows = [
         (
             f"{one.namespace}/{one.name}",

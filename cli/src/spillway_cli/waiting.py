@@ -27,7 +27,7 @@ from spillway_cli.tables import loans_text, sorted_by_cluster
 
 POLL_SECONDS = 0.5
 LEFT_NAMED = 3
-"""The most workloads that a line of waiting names."""
+"""The most workloads that one progress line names."""
 
 Said = Callable[[str], None]
 
@@ -43,12 +43,15 @@ def left_workloads_text(cluster: ClusterReply) -> str:
 
 
 async def wait_until_ready(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
-    """Returns when every replica is ready. Fails with TIMED_OUT, or with IN_PART when only room is missing."""
+    """Waits until every replica is ready, and returns the workload.
+
+    Fails with the exit code TIMED_OUT, or with IN_PART when only room is missing.
+    """
     return await _wait_until_nothing_lacks(client, wanted, seconds, say, missing_for_ready_text)
 
 
 async def wait_until_moved(client: PlannerClient, wanted: PlacementReply, seconds: float, say: Said) -> WorkloadReply:
-    """Returns when every replica is ready and none is leaving any more. Fails as wait_until_ready does."""
+    """Waits until every replica is ready and none is leaving. Returns and fails as wait_until_ready does."""
     return await _wait_until_nothing_lacks(
         client,
         wanted,
@@ -95,7 +98,7 @@ def _leaving_replicas_text(reply: WorkloadReply) -> str:
 
 
 async def wait_until_gone(client: PlannerClient, namespace: str, name: str, seconds: float, say: Said) -> None:
-    """Returns when no cluster holds the workload any more. Fails with TIMED_OUT."""
+    """Waits until no cluster holds the workload any more. Fails with the exit code TIMED_OUT."""
     left = "no answer"
 
     async def is_gone() -> bool:
@@ -115,7 +118,7 @@ async def wait_until_gone(client: PlannerClient, namespace: str, name: str, seco
 
 
 async def wait_until_withdrawn(client: LendingClient, cluster: str, seconds: float, say: Said) -> None:
-    """Returns when all that a cluster has lent is back and its rules are forgotten. Fails with TIMED_OUT."""
+    """Waits until all nodes that a cluster has lent are back and its rules are forgotten. Fails with TIMED_OUT."""
     left = "no answer"
 
     async def is_withdrawn() -> bool:
@@ -142,7 +145,10 @@ async def wait_until_withdrawn(client: LendingClient, cluster: str, seconds: flo
 async def wait_until_handed_over(
     client: PlannerClient, name: str, phase: str, seconds: float, say: Said
 ) -> ClusterReply | None:
-    """Returns the cluster once no placement lists it; None once a leaving cluster has left. Fails with TIMED_OUT."""
+    """Waits until no placement lists a draining cluster, and returns it; or until a leaving cluster has left: None.
+
+    Fails with the exit code TIMED_OUT.
+    """
     left, cluster = "no answer", None
 
     async def is_handed_over() -> bool:
@@ -169,9 +175,9 @@ async def wait_until_handed_over(
 
 
 async def wait_until_heard(client: PlannerClient, joined: ClusterReply, seconds: float) -> ClusterReply:
-    """Returns the cluster once it is ready or refuses our credential; after the time, as it is then.
+    """Waits until the cluster is ready or refuses our credential, and returns it; after the time, as it is then.
 
-    A trouble from before the cluster joined again does not count, because the new join may have fixed it.
+    A refusal that the cluster already had when it joined does not end the wait: this join may have fixed it.
     """
     last = joined
 
@@ -200,7 +206,7 @@ async def read_clusters(client: PlannerClient) -> tuple[ClusterReply, ...]:
 
 
 def handover_obstacles_text(reply: ListBrakesReply, cluster: str) -> str:
-    """Returns a text with the brakes, confirmations or the budget for which a handover waits; empty: none."""
+    """Returns a text with what stops a cluster's handover: brakes, confirmations, or a budget below 1; else empty."""
     scopes = (FLEET_SCOPE, cluster_scope(cluster))
     texts = [f"{brake.scope} is frozen: {brake.reason}" for brake in reply.brakes if brake.scope in scopes]
     texts += [

@@ -184,7 +184,7 @@ def run_simulation(
 ) -> tuple[Simulation, bool]:
     """Returns the simulation after all decisions, and whether it came to rest.
 
-    file: the file the state was read from.
+    file: the file that the state was read from; None: a planner sent the state.
     """
     try:
         simulation = Simulation(exports.read_state(replies), exports.NOW, time.time_ns() // 1_000_000)

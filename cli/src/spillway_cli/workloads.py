@@ -184,7 +184,7 @@ async def _naming_documents_in_errors(documents: Sequence[Document], call: Await
 
 
 async def _show_placement(client: PlannerClient, reply: api.PlacementReply, output: Format, seconds: float) -> Code:
-    """Prints a placement, or after waiting the workload. Returns the exit code: OK if all replicas are placed."""
+    """Prints the placement, or, after waiting, the workload. Returns DONE, or IN_PART if replicas wait for room."""
     if not seconds:
         show_answer(reply, output, lambda: stdout_console().print(tables.render_placement(reply)))
         return Code.IN_PART if reply.unplaced else Code.DONE

@@ -36,7 +36,7 @@ PAGE_SIZE = 200
 POLICIES_MAX = 500
 """The most scale policies to look at."""
 AT_ONCE_MAX = 16
-"""The most questions at the same time."""
+"""The most calls that run at the same time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Examination:
             hint = "history and explaining past decisions need it, nothing else: start it, and it is filled again"
             return failed_check("Redis", str(error), hint)
 
-    # ── What the services know: asked of endpoints that have answered, so that one that hangs is not waited for ─────
+    # ── Calls to the services: only endpoints that have answered are called, so that none waits for one that hangs ──
 
     async def _check_fleet(self, endpoints: Sequence[str]) -> tuple[list[Check], Sequence[members.Visit]]:
         """Returns the checks, and the results of the visits to clusters."""
@@ -190,7 +190,7 @@ class Examination:
 async def _checks_of_answer(
     name: str, answer: Awaitable[T], judge: Callable[[T], Awaitable[list[Check]]]
 ) -> list[Check]:
-    """Returns the checks made from an answer. If the call is forbidden or fails, returns a check with that."""
+    """Returns the checks made from an answer. If the call is forbidden or fails, returns one check that says so."""
     try:
         return await judge(await answer)
     except RequestError as error:

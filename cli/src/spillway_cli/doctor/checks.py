@@ -9,7 +9,7 @@ SHOWN_MAX = 20
 
 
 class CheckOutcome(StrEnum):
-    """The outcome of a check. skipped: it could not be done; the hint names the missing setting."""
+    """The outcome of a check. skipped: the check could not be done; its hint names the missing setting."""
 
     ok = "ok"
     warning = "warning"

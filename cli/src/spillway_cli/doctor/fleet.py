@@ -141,7 +141,7 @@ def _check_stuck_workload(found: api.WorkloadReply) -> Iterable[Check]:
 
 _GOOD_WHEN = {"AbleToScale": "True", "ScalingActive": "True", "Ready": "True", "Fallback": "False"}
 _DISABLED = "ScalingDisabled"
-"""The reason of the condition of a workload with 0 replicas, which is not scaled. This is no fault."""
+"""The condition's reason for a workload with 0 replicas. Such a workload is not scaled, and this is no fault."""
 
 
 def check_policies(found: Sequence[ExplainPolicyReply]) -> list[Check]:

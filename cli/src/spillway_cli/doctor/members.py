@@ -1,4 +1,4 @@
-"""Calls clusters with the services' credentials: are they accepted, until when, and does the clock agree with ours?"""
+"""Calls clusters with the services' credentials. Checks that they are accepted, when they end, and clusters' clocks."""
 
 import asyncio
 import base64
@@ -37,7 +37,7 @@ from spillway_cli.output import duration_text
 LISTED = (NODES, PODS, NAMESPACES, RESOURCE_QUOTAS, DEPLOYMENTS, STATEFULSETS, REPLICASETS, JOBS)
 """The kinds that a collector must list in every cluster."""
 SKEW_SECONDS_MAX = 5.0
-"""The largest harmless skew. An answer's date has whole seconds, and the answer takes time."""
+"""The largest skew that is no fault. An answer's date has whole seconds, and the answer takes time."""
 MARKED_MAX = 500
 """The most nodes with marks of lending to ask for."""
 BRIDGE_CAN_DO_WITHOUT = tuple(
@@ -56,10 +56,10 @@ class Visit:
     skew_seconds: how far the cluster's clock is ahead of ours; None: the answer had no date.
     bad: the fault of the credential. trouble: the fault of the call.
     not_known: True if the cluster does not accept the credential.
-    denied: the resources that it may not list.
+    denied: the resources that the credential may not list.
     server_expires: the end of the API server's certificate, in Unix seconds.
     marked: (node, fleet id) for each node with the taint of lending.
-    service: the service whose credential it is.
+    service: the service that the credential belongs to.
     lacking: the rights of BRIDGE_CAN_DO_WITHOUT that a bridge's account lacks; None: unknown.
     """
 
@@ -78,13 +78,16 @@ class Visit:
 
 
 def parse_credentials_entry(entry: str) -> tuple[str, Path]:
-    """Returns the service and the folder of kubeconfigs of a setting's entry; without `service=` it is snapshot's."""
+    """Returns (service, folder of kubeconfigs) of one entry. Without `service=` the service is snapshot."""
     service, _, folder = entry.rpartition("=")
     return service or SNAPSHOT.service, Path(folder)
 
 
 def is_credential_needed(service: str, folder: Path, credential: str) -> bool:
-    """Returns whether a service needs a credential. A bridge needs them only for clusters that lend and pools."""
+    """Returns whether a service must have a credential. A bridge needs one only for pools and clusters that lend.
+
+    So a credential that the bridge's folder does not have is no fault.
+    """
     return service != BRIDGE_OWNER.service or (folder / f"{credential}.kubeconfig").exists()
 
 
