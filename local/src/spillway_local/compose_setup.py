@@ -24,7 +24,7 @@ from spillway_local.member_credentials import MemberAccess, ensure_certificate, 
 from spillway_local.member_nodes import create_nodes
 
 MEMBER_PORT = 8080
-"""The port of the kwok image's API. It asks for no credentials, and only its callers share its network."""
+"""The port of the API in the kwok image. The API asks for no credentials, and only its callers share its network."""
 SERVICES = ("snapshot", "planner", "propagator", "hpa", "vk-bridge", "descheduler")
 REACH_MEMBERS = ("snapshot", "propagator", "vk-bridge")
 RPC_HOSTS = {"planner": "planner-grpc", "hpa": "hpa", "descheduler": "descheduler"}
@@ -100,7 +100,7 @@ def write_files(folder: Path, bootstrap: str, fleet: Sequence[MemberPlan] = FLEE
 
 def _write_certificate_and_callers(files: Files, service: str, token: str) -> None:
     """Creates a service's certificate, and lets the owner of this token call it. Callers added by hand are kept."""
-    # Each service needs a name of its own: of several authorities with one name a verifier takes the first.
+    # Each service needs a name of its own, because a verifier uses the first of several authorities of the same name.
     ensure_certificate(files.certificate, files.key, f"spillway-{service}", hosts=(RPC_HOSTS[service], "localhost"))
     if not files.callers.exists():
         entry = {"name": CALLER, "token_sha256": hashlib.sha256(token.encode()).hexdigest()} | EVERY_VERB

@@ -151,7 +151,7 @@ class InProcess:
         found = [entry.service for entry in self.running.values() if isinstance(entry.service, Descheduler)]
         return next((entry for entry in found if entry.is_active), found[0])
 
-    # ── Members, as the story asks for them ─────────────────────────────────────────────────────────────────────
+    # ── Members: the methods that the story calls ───────────────────────────────────────────────────────────────
 
     def member_api(self, name: str) -> ClusterApi:
         if name not in self.apis:

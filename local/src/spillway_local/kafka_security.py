@@ -103,7 +103,7 @@ class BrokerSecurity:
         return file
 
     def settings(self, port: int) -> Mapping[str, str]:
-        """Returns the node's changed settings, after `ensure_files`. Clients may show a certificate, and nodes must."""
+        """Returns the node's changed settings, after `ensure_files`. Nodes must show a certificate; clients may."""
         password = self.password_file(BROKER).read_text().strip()
         return {
             "listeners": f"CLIENTS://{LOOPBACK}:{port},CONTROLLER://{LOOPBACK}:{port + 1}",
@@ -151,7 +151,7 @@ def _private_key_pem(key: ec.EllipticCurvePrivateKey) -> str:
 def _signed_certificate(
     key: ec.EllipticCurvePrivateKey, signer: ec.EllipticCurvePrivateKey, name: str, issuer: str
 ) -> str:
-    """Returns a certificate. It is the CA's own if both keys are the same."""
+    """Returns a certificate for `key`, signed by `signer`. If both are the same key, it is the CA's own certificate."""
     is_ca = key is signer
     now = dt.datetime.now(dt.UTC)
     builder = (

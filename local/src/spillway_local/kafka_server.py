@@ -71,7 +71,7 @@ logger.server.level = info
 def ensure_kafka_jars(pom: Path = _POM) -> Path:
     """Returns the folder of the broker's jars, and fetches them first if needed.
 
-    Only one of several processes fetches.
+    Of several processes one fetches them and the others wait.
     """
     jars = cache_folder() / "kafka" / files_digest((pom,)) / "lib"
     if jars.is_dir():
@@ -83,7 +83,7 @@ def ensure_kafka_jars(pom: Path = _POM) -> Path:
 
 
 def kafka_tool_command(program: str) -> tuple[str, ...]:
-    """Returns the command line of one of Kafka's own commands, by its class, without a log of its own."""
+    """Returns the command line that runs one of Kafka's own commands. program: its Java class."""
     jars = f"{ensure_kafka_jars()}/*:{ensure_kafka_jars(_TOOLS_POM)}/*"
     return (str(ensure_java()), "-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", jars, program)
 
@@ -182,7 +182,7 @@ class KafkaServer:
             str(ensure_java()),
             "-Xmx256m",
             "-XX:+UseSerialGC",
-            # With this its first minute costs 13 CPU seconds, not 23; later ones cost no more.
+            # With this flag the broker's first minute costs 13 CPU seconds, not 23; later minutes cost no more.
             "-XX:TieredStopAtLevel=1",
             "-Xshare:auto",
             "-Djava.awt.headless=true",

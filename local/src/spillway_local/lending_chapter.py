@@ -21,9 +21,9 @@ NODES_OF_OWNER, NODES_LENT, SHARE_PERCENT = 12, 3, 25
 CPU = "3"
 """The CPU of each pod. One pod fits on each of the owner's nodes, which have 4 cores."""
 GRACE_SECONDS, COOLDOWN_SECONDS = 5, 60
-"""In seconds. The cooldown outlasts the chapter, so that no node is lent twice in it.
+"""The grace period and the cooldown of the lending. The cooldown outlasts the chapter, so that no node is lent twice.
 
-A later story may lend them again.
+A later story may lend the nodes again.
 """
 Until = Callable[[str, Callable[[], Awaitable[bool]]], Awaitable[None]]
 
@@ -90,7 +90,7 @@ class LendingChapter:
 
     @asynccontextmanager
     async def _created_deployment(self, cluster: str, name: str, replicas: int, **pod: Any) -> AsyncIterator[None]:
-        """Creates a Deployment as the cluster's own people would: Spillway does not place it."""
+        """Creates a Deployment in the cluster itself, as its own users do: Spillway does not place it."""
         api = self.api(cluster)
         with suppress(AlreadyExists):
             await api.create(
@@ -134,7 +134,7 @@ class LendingChapter:
         )
 
     async def _nodes_with_running_pods(self, cluster: str, name: str) -> list[str]:
-        """Returns the nodes on which its running pods are, in any namespace."""
+        """Returns the node of each running pod of the app `name` in a cluster, in any namespace."""
         return [
             pod["spec"]["nodeName"]
             for pod in await self.api(cluster).list(PODS, label_selector=f"app={name}")

@@ -65,7 +65,7 @@ def node_object(name: str, spec: MemberNodes) -> dict[str, Any]:
 
 
 def write_nodes_file(file: Path, specs: Sequence[MemberNodes]) -> None:
-    """Writes the same description as JSON, for a simulated member."""
+    """Writes the description of the nodes as JSON, for a simulated member."""
     described = [asdict(spec) | {"labels": dict(spec.labels)} for spec in specs]
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps(described, indent=2) + "\n")

@@ -219,7 +219,7 @@ class KubeMembers:
     def prepare_stages(self) -> list[Stage]:
         """Prepares the members and returns their stages in the order of start.
 
-        After the last one every node is Ready.
+        Once the last stage is ready, every node is Ready.
         """
         self.prepare()
         members = self.members()
@@ -252,7 +252,7 @@ class KubeMembers:
 
 
 def kubelet_clients_folder(credentials_folder: Path) -> Path:
-    """Returns the folder of the certificates by which kubelets know members' API servers."""
+    """Returns the folder of the certificates that members' API servers show to kubelets."""
     return credentials_folder / "kubelet-clients"
 
 

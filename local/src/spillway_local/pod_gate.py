@@ -46,7 +46,7 @@ class PodGate:
     def try_pods(self, pods: Mapping[str, Mapping[str, Any]], level: str) -> DryRunResult:
         """Tries pods at a level by dry runs. pods: each under any key; the result uses the same keys.
 
-        Only labels and annotations are sent.
+        Of a pod's metadata only labels and annotations are sent.
         """
         called = {f"pod-{index}": name for index, name in enumerate(pods)}
         items = [

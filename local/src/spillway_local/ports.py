@@ -124,7 +124,7 @@ def _requested_name(name: str) -> str:
 def _hold_port(holds: ExitStack, port: int) -> bool:
     """Holds a port if it is free, by binding its UDP number.
 
-    Our servers do not use that, and other starts try it, too.
+    Our servers use no UDP. Other starts try to bind the same UDP number, so they do not choose this port.
     """
     if not is_free(port):
         return False

@@ -19,7 +19,7 @@ from spillway_local.tools import NotReady, wait_until
 _LOG_TAIL_CHARACTERS = 3000
 _LOG_TAIL_LINES = 8
 """The lines of a log to show if the cause is known already."""
-# The kernel sends its signal when the thread that started the child ends. This thread ends only with the process.
+# The kernel sends the death signal when the thread that started a child ends. This thread ends only with the process.
 _STARTER = ThreadPoolExecutor(1, "start-child")
 
 
@@ -34,7 +34,7 @@ class PortTaken(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One process for a process manager to run. ports: where it alone listens once it is ready."""
+    """One process for a process manager to run. ports: the ports at which it alone listens once it is ready."""
 
     name: str
     command: tuple[str, ...]

@@ -51,7 +51,7 @@ class RedisServer:
         return Program(self.name, tuple(self.command()), self.folder, ports=(self.port,))
 
     def is_ready(self) -> bool:
-        """Returns whether it answers a ping. While it loads its data it does not."""
+        """Returns whether the server answers a ping. While it loads its data it does not."""
         try:
             with socket.create_connection((LOOPBACK, self.port), timeout=1.0) as connection:
                 connection.sendall(b"PING\r\n")

@@ -47,7 +47,8 @@ SERVICES = ("snapshot", "propagator", "planner", "hpa", "descheduler", "vk-bridg
 STANDBY_SERVICES = ("planner", "hpa", "descheduler")
 PORT_VARIABLES = ("SPILLWAY_HEALTH_PORT", "SPILLWAY_RPC_PORT")
 LOG_READY_SECONDS, SERVICE_READY_SECONDS = 180.0, 90.0
-"""Three brokers on two busy cores need more than a minute to listen, and as long to create the topics."""
+"""The longest waits for the log and for the services. Three brokers on two busy cores need more than a minute to
+listen, and as long to create the topics."""
 FEW_PARTITIONS = (16, 4)
 """Partitions of topics by cluster and by workload, with several brokers.
 
@@ -201,7 +202,7 @@ class Stack:
             fleet=self._known_fleet() or "",
         )
 
-    # ── Members, as the story asks for them ─────────────────────────────────────────────────────────────────────
+    # ── Members: the methods that the story calls ───────────────────────────────────────────────────────────────
 
     def connect_to_member(self, name: str) -> ClusterApi:
         return make_cluster_api(partial(load_endpoint, self.credentials, name), name, ClusterApiSettings())

@@ -32,7 +32,8 @@ PARTITIONS, LAG_OF_ONE, BROKER = 240, 10, "kafka"
 """The backlog: its partitions, the records in each (work for one replica), and the name of its broker."""
 
 CLOSED_FOR_MS = 2_000
-"""The milliseconds for which a silent cluster must be too old for replicas before the story relies on it.
+"""The milliseconds for which a silent cluster must take no replicas, because its report is too old, before the story
+goes on.
 
 Planners read its records at different times, and a delayed heartbeat makes its age smaller again.
 """
@@ -56,7 +57,7 @@ class StoryMembers(Protocol):
 
 @dataclass(slots=True)
 class Story:
-    """One run of the story. checks: what was verified, in order.
+    """One run of the story. checks: the verified facts, in order.
 
     service, late: workload names, which differ for each run.
     """

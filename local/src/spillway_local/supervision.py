@@ -32,7 +32,7 @@ TAKEN_PORT_PAUSES_SECONDS: Sequence[float] = (1, 2, 4, 8, 15, 30)
 Their sum must be longer than the second within which an end counts as a failed start.
 """
 STOP_WAIT_SECONDS = 25
-"""Longer than a service needs to end by itself: stop_seconds, and five seconds more once it is cancelled."""
+"""The longest wait for a program's end. A service needs less: stop_seconds, and five more once it is cancelled."""
 
 TOLD_EVERY_SECONDS = 10.0
 """The seconds between two messages about the parts that a stage still waits for."""
@@ -249,7 +249,7 @@ class Supervision:
             self._call_daemon("addProcessGroup", name)
 
     def _stop_programs(self, names: Sequence[str]) -> None:
-        """Stops programs: all get the signal first, then it waits. A program that is just restarting gets it again."""
+        """Sends the signal to all programs, then waits for their ends. A program that restarts gets it again."""
 
         def are_all_ended() -> bool:
             states = {status.name: status.state for status in self.status()}

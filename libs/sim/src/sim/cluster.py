@@ -34,7 +34,7 @@ class SimCluster:
         """A counter. Raising it ends every running stream."""
         self._work = asyncio.Event()
         self._faults_changed = asyncio.Event()
-        self._wakers_by_plural: dict[str, dict[asyncio.Event, None]] = {}  # A fixed order: runs repeat.
+        self._wakers_by_plural: dict[str, dict[asyncio.Event, None]] = {}  # Dicts keep their order, so runs repeat.
         self._task: asyncio.Task[None] | None = None
         self.is_closed = False
 
@@ -63,7 +63,7 @@ class SimCluster:
                 raise
 
     def advance_clock(self) -> None:
-        """Sets the time of objects. Called before every write from outside."""
+        """Sets the time that objects get; every write from outside calls it first. Raises the controllers' error."""
         if self._task and self._task.done() and not self._task.cancelled():
             self._task.result()
         self.control_plane.world.now = max(self._clock(), self.control_plane.world.now)
@@ -126,11 +126,14 @@ class SimCluster:
         self._put_node_spec(node, {**spec, "taints": [one for one in spec.get("taints") or () if one["key"] != key]})
 
     def set_pod_usage(self, namespace: str, pod: str, amounts: Mapping[str, int] | None) -> None:
-        """Sets the usage of a pod: thousandths of cpu, units of all else; None: its share of the load again."""
+        """Sets the usage of a pod. None: the pod gets its share of the workload's load again.
+
+        amounts: thousandths of a core for cpu, whole units for all other resources.
+        """
         self.control_plane.usage.set_pod_usage(namespace, pod, amounts)
 
     def set_load(self, namespace: str, workload: str, amounts: Mapping[str, int] | None) -> None:
-        """Sets the usage of all ready pods of a workload together, divided equally. Without it they have no samples."""
+        """Sets the usage of all ready pods of a workload together, each with an equal part. None removes the load."""
         self.control_plane.usage.set_load(namespace, workload, amounts)
 
     def write_log(self, namespace: str, pod: str, text: str, container: str = "") -> None:

@@ -185,7 +185,7 @@ def _json_response(status: int, body: bytes) -> web.Response:
 
 
 def _cut_connection(request: web.Request) -> web.StreamResponse:
-    """Closes the connection without an end of the answer."""
+    """Cuts the connection before the answer is complete."""
     if request.transport:
         request.transport.abort()
     raise asyncio.CancelledError

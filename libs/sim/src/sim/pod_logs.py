@@ -32,7 +32,7 @@ def is_log_path(path: str) -> bool:
 async def log_chunks(
     cluster: SimCluster, route: Route, params: Mapping[str, str], is_over: Callable[[], bool]
 ) -> AsyncGenerator[bytes, None]:
-    """Yields an empty chunk once the log is open, then its text. Ends with the pod, or when `is_over`.
+    """Yields an empty chunk once the log is open, then its text. Ends with the pod, or once `is_over` returns True.
 
     Raises ApiError before the first chunk.
     """

@@ -1,8 +1,9 @@
-"""Runs small processes that stand for pods: one for each running pod that names a program which this member allows.
+"""Runs small processes that stand for pods: one for each running pod that names a program which this cluster allows.
 
 Nothing runs unless programs are allowed (`--pod-programs`). A pod's annotation selects one of them, never its command.
-A program starts once its pod runs. It gets SIGTERM when the pod is deleted, and the pod is gone once it has ended. It
-is killed when the pod's grace is over. One that ends by itself is started again. All end with this process.
+A program starts once its pod runs. It gets SIGTERM when the pod is deleted, and the pod is gone once the program has
+ended. It is killed when the pod's grace period is over. A program that ends by itself is started again. All programs
+end with this process.
 """
 
 import asyncio
@@ -150,7 +151,7 @@ class PodPrograms:
         copying = asyncio.get_running_loop().create_task(self._copy_log(one.pod, process))
         code = await process.wait()
         one.process = None
-        # Its own children may keep its output open.
+        # Children of the program may keep its output open, so the copying gets only this time.
         await asyncio.wait({copying}, timeout=self._settings.last_words_seconds)
         copying.cancel()
         self._write_pod_log(one.pod, f"ended with {code}")

@@ -1,4 +1,4 @@
-"""Pods that meet a level of Pod Security or not, one for each thing that a check looks at."""
+"""Test pods for the levels of Pod Security: for each field that a check reads, pods that pass or fail the check."""
 
 from copy import deepcopy
 from dataclasses import dataclass
@@ -11,9 +11,10 @@ Pod = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A pod and its verdict. level: the first level that the pod does not meet, empty when it meets all.
+    """A pod and its verdict.
 
-    check: its name.
+    level: the first level that the pod does not meet; empty when it meets all.
+    check: the name of the check that refuses the pod there.
     """
 
     name: str

@@ -29,7 +29,7 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroupSpec:
-    """Nodes that do not exist yet: one arrives `lead_time_seconds` after pods wait that fit it."""
+    """A node group that grows: a node arrives `lead_time_seconds` after the first waiting pods that fit on it."""
 
     template: NodeSpec
     max: int
@@ -58,7 +58,7 @@ class UsageSpec:
 
 @dataclass(frozen=True, slots=True)
 class LogSpec:
-    """Lines that a container writes, by default the first one."""
+    """Lines for a container's log. An empty container means the pod's first one."""
 
     namespace: str
     pod: str

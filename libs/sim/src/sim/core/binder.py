@@ -25,7 +25,7 @@ class Binder:
         self._complaints: dict[Key, str] = {}
         self._message_by_shape: dict[PodShape, str] = {}
         self.assumed: dict[Key, str] = {}
-        """The node of each pod that is decided but not written yet. The node table counts these pods already."""
+        """The node of each pod whose binding is decided but not written yet. The node table counts them already."""
         self.retry = False
         self._next_bind_at = 0.0
 

@@ -27,6 +27,7 @@ class BestFirst:
             return
         self._score_by_slot[slot] = score
         heappush(self._heap, (-score, slot))
+        # The slot's old entry stays in the heap, so the heap is rebuilt once most of its entries are old.
         if len(self._heap) > 4 * len(self._score_by_slot) + 64:
             self._heap = [(-known, place) for place, known in self._score_by_slot.items()]
             heapify(self._heap)

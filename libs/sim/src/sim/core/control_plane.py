@@ -56,7 +56,7 @@ class ControlPlane:
     def run_step(self, now: float) -> float | None:
         """Does some of the work that is due.
 
-        Returns the next time to call it: now if there is more, later, or None for only after a change.
+        Returns when to call it again: the present time if more work is due, a later time, or None: after a change.
         """
         self.world.now = max(now, self.world.now)
         limit = self.world.settings.step_changes
@@ -118,7 +118,7 @@ class ControlPlane:
         self.on_write(change.plural)
 
     def _retry_refused_pods(self, namespace: str) -> None:
-        """Tries pods again that a quota refused, or admission because an object was missing."""
+        """Retries the owners of pods that a quota refused, or that admission refused because an object was missing."""
         self.replicasets.retry_refused_owners(namespace)
         self.statefulsets.retry_refused_owners(namespace)
         self.jobs.retry_refused_owners(namespace)

@@ -167,7 +167,7 @@ class Deployments:
                 self._garbage.delete_object(_SETS, current)
 
     def _sets_oldest_first(self, uid: str) -> list[Object]:
-        """Returns the ReplicaSets, oldest first."""
+        """Returns the ReplicaSets of the Deployment with this uid, sorted by their revision."""
         table = self._world.store.tables[_SETS]
         return sorted((table[key] for key in self._sets_by_uid.get(uid, ())), key=_revision_of_set)
 

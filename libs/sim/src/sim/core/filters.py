@@ -10,7 +10,7 @@ _BLOCKING_EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 def node_refusals(record: NodeRecord, shape: PodShape, volumes: VolumeRules = ()) -> tuple[str, ...]:
-    """Returns why the pod cannot be on this node, by the first filter that refuses it; empty when it can."""
+    """Returns the reasons of the first filter that refuses the node for the pod; empty when every filter passes."""
     if record.unschedulable and not shape.tolerates(_UNSCHEDULABLE):
         return ("node(s) were unschedulable",)
     taint = next((one for one in record.taints if one[2] in _BLOCKING_EFFECTS and not shape.tolerates(one)), None)
@@ -49,7 +49,7 @@ def missing_resources(record: NodeRecord, shape: PodShape) -> tuple[str, ...]:
 
 
 def least_allocated_score(record: NodeRecord, shape: PodShape) -> int:
-    """Returns the free share after the pod, of CPU and memory together: 0 to 200,000."""
+    """Returns the free shares of CPU and memory that the pod would leave, added up: 0 to 200,000."""
     return _free_share(record, "cpu", shape.score_cpu_millis) + _free_share(record, "memory", shape.score_memory_bytes)
 
 

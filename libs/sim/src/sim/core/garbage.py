@@ -51,7 +51,7 @@ class Garbage:
             self._world.store.put_object("pods", {**pod, "metadata": ending})
 
     def is_finalized(self, plural: str, found: Object) -> bool:
-        """Returns whether an update removed the last finalizer of an object that only waited for it."""
+        """Returns whether a deleted object has no finalizer any more. Pods and namespaces are removed in other ways."""
         metadata = found["metadata"]
         return (
             plural not in ("pods", "namespaces") and "deletionTimestamp" in metadata and not metadata.get("finalizers")

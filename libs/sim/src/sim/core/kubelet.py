@@ -1,4 +1,4 @@
-"""Events on nodes: pods start, are refused, end; a node that is removed takes its pods with it."""
+"""Simulates the kubelets: pods start, are refused and end, and a node's pods are deleted together with the node."""
 
 from functools import partial
 
@@ -36,8 +36,8 @@ class Kubelet:
         self._waiting: dict[str, dict[Key, str]] = {}
         """Uids of pods whose containers wait for a ConfigMap or Secret, by namespace."""
         self.programs: frozenset[str] = frozenset()
-        """Names of programs that run for pods. The runner of a program reports its end. Until then, or to the end of
-        its grace, a deleted pod remains."""
+        """Names of the programs that run for pods. A deleted pod remains until the runner reports that its program has
+        ended, or until the pod's grace period is over."""
 
     def is_simulated_node(self, node: str) -> bool:
         found = self._world.store.get_object("nodes", ("", node))
@@ -51,6 +51,7 @@ class Kubelet:
         if record is None or not self.is_simulated_node(node):
             return ""
         missing = next(iter(resources_missing_for_kubelet(record, shape)), "")
+        # A kubelet reports missing resources first, then the node affinity, and missing host ports last.
         is_first = not missing or missing == HOST_PORT
         return NODE_AFFINITY if is_first and not is_node_selected(record, shape) else missing
 
@@ -153,9 +154,9 @@ class Kubelet:
                 self._world.run_after(float(seconds), partial(self._end_pod, key, uid))
 
     def _is_waiting_for_config(self, key: Key, pod: Object) -> bool:
-        """Returns whether a missing ConfigMap or Secret keeps its containers from being created.
+        """Returns whether a missing ConfigMap or Secret keeps the pod's containers from being created.
 
-        Then its status says so.
+        If so, writes that to the pod's status, and notes the pod for the next ConfigMap or Secret of its namespace.
         """
         shape = self.pods_by_node.get(pod["spec"].get("nodeName", ""), {}).get(key)
         lacks = missing_config_by_container(self._world.store.get_object, key[0], shape.config) if shape else {}

@@ -28,7 +28,7 @@ class Selection:
     labels: Selector = ()
     fields: Callable[[Object], bool] | None = None
     node: str = ""
-    """For pods: the name of a node. Only its pods are listed, which the index finds."""
+    """For pods: the node that the field selector asks for. The index by node finds its pods."""
 
     @property
     def is_unfiltered(self) -> bool:
@@ -75,7 +75,7 @@ class _Snapshot:
 class Lister:
     """Lists objects in pages.
 
-    All pages of one list show the moment of the first; old lists are forgotten and answer 410.
+    All pages of one list show the state at its first page. Old lists are forgotten: their next page answers 410.
     """
 
     def __init__(self, store: Store) -> None:

@@ -14,9 +14,9 @@ _OURS: Final = (NOT_READY, UNREACHABLE)
 
 
 class NodeLifecycle:
-    """A node without a Lease keeps its status.
+    """Sets the status of a node whose Lease expires to Unknown, and taints nodes that are not ready.
 
-    A node whose Lease was renewed once becomes Unknown when the Lease expires.
+    A node that never had a Lease keeps its status.
     As in Kubernetes, a renewal counts from the time at which it is seen, so that no two clocks are compared.
     """
 

@@ -114,7 +114,7 @@ def _take_resources(record: NodeRecord, shape: PodShape, count: int) -> None:
 
 
 def resources_missing_for_kubelet(record: NodeRecord, shape: PodShape) -> list[str]:
-    """Returns the resources that a pod which is already bound would find missing."""
+    """Returns the resources and host ports that a kubelet finds missing on its node for a pod that is bound to it."""
     missing = [name for name, amount in shape.requests if amount > record.free.get(name, 0)]
     taken = (port for other in record.pods_by_shape for port in other.host_ports)
     return [*missing, *([HOST_PORT] if shape.host_ports and ports_clash(shape.host_ports, taken) else [])]

@@ -65,7 +65,7 @@ class Owners:
     def reconcile_owner(self, key: Key, found: Object, limit: int) -> int:
         """Brings one object nearer to its spec, and returns the number of writes.
 
-        Each change of its pods calls this again.
+        The controller calls it again after each change of the object's pods.
         """
         raise NotImplementedError
 
@@ -74,7 +74,10 @@ class Owners:
         return [table[key] for key in self._pods_by_uid.get(found["metadata"]["uid"], ())]
 
     def make_pod(self, found: Object, name: str, labels: Mapping[str, str]) -> bool:
-        """Makes a pod. Returns False when it is refused; then it is tried again when that may have changed."""
+        """Creates a pod of an owner. Returns False when the pod is refused.
+
+        The owner is then tried again after a change that may lift the refusal.
+        """
         metadata, template = found["metadata"], found["spec"]["template"]
         owner = owner_reference(self._kind.api_version, self._kind.name, metadata)
         try:

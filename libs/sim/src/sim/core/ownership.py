@@ -47,9 +47,9 @@ class Manager:
 
 
 def field_paths_of(declared: Object, *, status: bool = False) -> frozenset[Path]:
-    """Returns the leaves of an object, without fields that the server itself sets.
+    """Returns the paths of an object's leaves, without fields that the server itself sets.
 
-    status: the leaves of the status instead.
+    status: True for the leaves of the status instead.
     """
     found: list[Path] = []
     for field, value in declared.items():

@@ -112,7 +112,7 @@ _CONTAINERS = ("initContainers", "containers")
 def _container_with_defaults(container: Object, limits: Amounts, requests: Amounts) -> Object:
     """Returns a container with defaults.
 
-    A resource with only a limit was requested at that limit before any plugin saw it.
+    A container with a limit and no request for a resource requests that limit, as before any plugin of an API server.
     """
     resources = container.get("resources") or {}
     own_limits, own_requests = resources.get("limits") or {}, resources.get("requests") or {}

@@ -17,9 +17,11 @@ CREATING, INITIALIZING = "ContainerCreating", "PodInitializing"
 
 @dataclass(frozen=True, slots=True)
 class Needed:
-    """An object that a pod needs. plural: configmaps or secrets. key: empty: no special one.
+    """A ConfigMap or Secret that a pod needs.
 
-    container: the container whose environment names it; empty: a volume names it.
+    plural: configmaps or secrets.
+    key: the key that the object must have; empty: it needs no certain key.
+    container: the container whose environment names the object; empty: a volume names it.
     """
 
     plural: str
@@ -63,7 +65,7 @@ def _needed_object(
 def missing_config_by_container(
     get: Callable[[str, Key], Object | None], namespace: str, needed: Iterable[Needed]
 ) -> dict[str, str]:
-    """Returns by container why it is not created; under the empty name, what keeps a volume from being mounted.
+    """Returns by container the reason why it is not created. The empty name has the reason of an unmounted volume.
 
     get: returns the object of a plural and a key; None where there is none.
     """

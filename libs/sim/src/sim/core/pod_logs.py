@@ -16,7 +16,7 @@ _PODS = KIND_BY_PLURAL["pods"]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The options of one reading of a log. since: Unix seconds."""
+    """The options of one request for a log. since: the time of the first lines, in Unix seconds."""
 
     container: str
     follow: bool
@@ -35,7 +35,7 @@ class _Book:
 
 
 class PodLogs:
-    """The logs of pods. A pod without written lines is not stored: each container begins with one line of its own."""
+    """The logs of pods. Each container's log begins with a made line; a log without other lines is not stored."""
 
     def __init__(self, world: World) -> None:
         self._world = world

@@ -1,4 +1,4 @@
-"""The states of a pod. Each function makes a new object of the one before."""
+"""The states of a pod. The functions that change the state return a new object and leave the old one as it is."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -130,7 +130,10 @@ def pod_refused_by_kubelet(pod: Object, resource: str) -> Object:
 
 
 def scale_in_rank(pod: Object, beside: int) -> tuple[int, int, int, int, int]:
-    """Returns the ReplicaSet controller's sort key; the first pods go first. The caller sorts by age before."""
+    """Returns the ReplicaSet controller's sort key. Pods with the lowest key are deleted first.
+
+    beside: the number of the pods on this pod's node. The caller has sorted the pods by age before.
+    """
     phases = {"Pending": 0, "Unknown": 1, "Running": 2}
     cost = (pod["metadata"].get("annotations") or {}).get("controller.kubernetes.io/pod-deletion-cost", "0")
     return (

@@ -43,7 +43,7 @@ class Account:
 
 
 def forbidden_by_rights(request: Request, what: Collection[str]) -> Answer | None:
-    """Returns the refusal of a request that no account may make. what: such requests, as `POST pods`."""
+    """Returns the refusal of a request that no account may make; else None. what: such requests, as `POST pods`."""
     if not what:
         return None
     route = _route_of_path(request.path)

@@ -27,7 +27,7 @@ class Limits:
 def resolve_limits(replicas: int, surge: int | str, unavailable: int | str) -> Limits:
     """Returns the limits, from percentages of the replicas: surge rounds up, unavailable down.
 
-    Both zero would never move on.
+    If both are 0, unavailable becomes 1, because otherwise the rollout would never proceed.
     """
     more = _resolve_percentage(surge, replicas, up=True)
     fewer = _resolve_percentage(unavailable, replicas, up=False)
@@ -90,9 +90,9 @@ def recreated_replicas_by_name(replicas: int, new: SetCount, old: Sequence[SetCo
 
 
 def resized_replicas_by_name(limits: Limits, new: SetCount | None, old: Sequence[SetCount]) -> dict[str, int]:
-    """Returns changed counts after a change of the Deployment's replicas: one live set takes it, several share it in
+    """Returns the changed replica counts after a change of the Deployment's replicas.
 
-    proportion.
+    A single live ReplicaSet takes the whole change. Several live ones share it in proportion to their replicas.
     """
     every = [*old, *([new] if new else [])]
     live = [one for one in every if one.replicas > 0]

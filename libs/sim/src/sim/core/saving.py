@@ -8,7 +8,7 @@ from sim.core.pods import RUN_SECONDS, is_terminal
 from sim.core.verbs import DeleteOptions
 from sim.core.world import RandomSource
 
-# Pods last: their nodes and owners are known then.
+# Pods come last, because their nodes and owners must be known by then.
 _ORDER = (*(plural for plural in KIND_BY_PLURAL if plural != "pods"), "pods")
 
 
@@ -22,10 +22,10 @@ def saved_state(control_plane: ControlPlane) -> dict[str, Any]:
 
 
 def resume_state(control_plane: ControlPlane, content: dict[str, Any], random: RandomSource) -> None:
-    """Puts saved objects into a machine before its first step. Every watch from before gets 410.
+    """Puts saved objects into a control plane before its first step. Watches from earlier versions get 410.
 
-    random: another source than the first one, whose names and uids exist already. Work on nodes goes on; waiting times
-    begin again.
+    random: a source with other values than the first one, whose names and uids exist already.
+    Work that was under way goes on, but its waiting times begin again.
     """
     world, ending = control_plane.world, list[Object]()
     world.random = random
@@ -51,7 +51,7 @@ def _namespace_before_deletion(namespace: Object) -> Object:
 def _object_after_restart(plural: str, found: Object) -> Object:
     """Returns an object as after a restart.
 
-    A pod that ends by itself starts once more: nothing else counts its seconds.
+    A pod that ends by itself becomes Pending and starts again, because its remaining seconds are not saved.
     """
     if plural != "pods" or is_terminal(found) or RUN_SECONDS not in (found["metadata"].get("annotations") or {}):
         return found

@@ -29,7 +29,7 @@ class ShapeView:
             self._judge_slot(slot)
 
     def choose_node(self) -> str | None:
-        """Returns the node that the pod should go to."""
+        """Returns the node that the pod should go to; None if no node fits."""
         self._refresh_changed_slots()
         if not self._topology.is_needed:
             slot = next(self._candidates.slots_in_order(), None)
@@ -124,7 +124,7 @@ class Scheduler:
     def view_of(self, shape: PodShape) -> ShapeView:
         """Returns the view of a shape.
 
-        While no pod looks at others, shapes that differ only in names and labels share one.
+        While no pod has rules about other pods, shapes that differ only in names and labels share one view.
         """
         volumes = self._volumes_of(shape)
         is_alone = not (shape.looks_at_pods or self._table.anti_affine_pods)

@@ -63,7 +63,10 @@ class StatefulSets(Owners):
         return self.make_pod(found, name, labels)
 
     def _update_one_pod(self, pods: dict[int, Object], replicas: int, revision: str) -> int:
-        """Deletes the highest pod of another revision, once all pods above it work. Returns the number of writes."""
+        """Deletes the highest pod of another revision, once all pods above it are ready.
+
+        Returns the number of writes.
+        """
         for ordinal in sorted((ordinal for ordinal in pods if ordinal < replicas), reverse=True):
             pod = pods[ordinal]
             if is_active(pod) and _revision_of_pod(pod) != revision:

@@ -22,7 +22,10 @@ Amounts = Mapping[str, int]
 
 
 class Usage:
-    """A pod has a sample while it is ready, if its usage was set, its workload has a load, or settings give a share."""
+    """The usage of pods.
+
+    A ready pod has a sample if its usage was set, if its workload has a load, or if the settings give a share.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world

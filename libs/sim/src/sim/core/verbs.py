@@ -21,7 +21,7 @@ from sim.core.node_lifecycle import NOT_READY
 from sim.core.ownership import Manager
 from sim.core.pod_admission import admitted_pod
 
-# They are many and short-lived, or written by controllers: field owners are kept only after the first apply.
+# These objects are many and short-lived, or written by controllers. Their field owners are kept after a first apply.
 _UNTRACKED = frozenset({"pods", "nodes", "events", "leases", "replicasets"})
 _SERVER_METADATA = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
 
@@ -122,7 +122,7 @@ class Verbs:
         return self._finish_update(kind, live, result, owned, options), False
 
     def delete(self, kind: Kind, key: Key, options: DeleteOptions) -> Object:
-        """Deletes an object. Returns it as it was, or as it ends now."""
+        """Deletes an object. Returns its last state, or its terminating state if it is not removed yet."""
         live = self.get(kind, key)
         metadata = live["metadata"]
         asked = (("UID", options.uid, "uid"), ("ResourceVersion", options.resource_version, "resourceVersion"))
@@ -183,7 +183,7 @@ class Verbs:
         new = with_defaults(kind, new)
         if "spec" in new:
             new["metadata"]["generation"] = 1
-        if kind.plural == "nodes":  # Until the node is ready.
+        if kind.plural == "nodes":  # The taint stays until the node is ready.
             spec = new.get("spec") or {}
             taints = [one for one in spec.get("taints") or () if one != NOT_READY]
             new["spec"] = {**spec, "taints": [*taints, NOT_READY]}
@@ -205,7 +205,7 @@ class Verbs:
         return new if options.dry_run else self._store.put_object(kind.plural, new)
 
     def _update_object(self, kind: Kind, live: Object, wanted: Object, options: WriteOptions) -> Object:
-        """Updates an object: the path of its status changes the status alone, its own path all other fields."""
+        """Updates an object. A write to its status path changes only the status; another write, all other fields."""
         if options.status:
             new = {**live, "status": wanted.get("status") or {}}
             return self._finish_update(kind, live, new, None, options)
@@ -214,7 +214,7 @@ class Verbs:
             new.pop("status", None)
             if "status" in live:
                 new["status"] = live["status"]
-        # A writer of an object may set the owners of its fields. The changes of this write are added to that.
+        # A writer may send the owners of the object's fields itself. The fields that this write changes are then added.
         says = (wanted.get("metadata") or {}).get("managedFields")
         owned = ownership.read_managers(wanted if says else live)
         if kind.plural not in _UNTRACKED or owned:
@@ -239,7 +239,7 @@ class Verbs:
         else:
             if kind.plural == "deployments" and metadata.get("annotations") != old_metadata.get("annotations"):
                 metadata["generation"] = old_metadata.get("generation", 0) + 1
-            # The same object, so that controllers can tell by identity that nothing in it changed.
+            # The spec stays the same Python object, so that controllers see by identity that it has not changed.
             new = {**new, "spec": live["spec"]} if "spec" in live else new
         check_object(kind, new)
         check_update(kind, live, new)

@@ -21,7 +21,7 @@ _IN_NO_ZONE: Selector = tuple(Requirement(key, "DoesNotExist") for key in _NEWER
 
 @dataclass(frozen=True, slots=True)
 class VolumeRule:
-    """Refuses every node that none of the terms matches. refusal: the text of that."""
+    """Refuses every node that none of the terms matches. refusal: the scheduler's reason for such a node."""
 
     refusal: str
     terms: tuple[Selector, ...] = ()
