@@ -1,6 +1,7 @@
-"""One request whose path is not UTF-8 ends a grpc.aio server: the report to grpc is grpc-path-defect.md.
+"""Shows a defect of grpc.aio: one request whose path is not UTF-8 ends the server. The report is grpc-path-defect.md.
 
-It prints OK before that request, and UNAVAILABLE after it where the defect is. Needs grpcio alone.
+The program prints OK before that request. After it, it prints UNAVAILABLE if grpcio has the defect. It needs only
+grpcio.
 """
 
 import asyncio

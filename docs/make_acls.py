@@ -1,4 +1,4 @@
-"""deploy/kafka/acls.sh: what each role may do in Kafka, from addresses.py, as commands of Kafka's own kafka-acls.sh."""
+"""Makes deploy/kafka/acls.sh from addresses.py: commands of Kafka's kafka-acls.sh that give each role its rights."""
 
 import shlex
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from spillway.addresses import ANYONE, CLAIM_TOPIC_BY_SERVICE, EVERY_READER, FLE
 from spillway.kafka.settings import TOPICS_TRANSACTIONS, cluster_group, standby_group, transactional_id
 
 CLI, PUBLISHER, MAKER = "cli", "publisher", "topics"
-"""Roles that are no service: the command, whoever publishes loads and backlogs, who creates topics."""
+"""The roles that are no service: the command, a publisher of loads and backlogs, and the maker of topics."""
 MEANINGS = {
     MAKER: "`spillway topics` creates the topics and forms the fleet",
     CLI: "`spillway events` reads every topic and writes none; `spillway doctor` looks at configs and brokers' disks",
@@ -49,7 +49,7 @@ fi
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """Topics, groups and transactional ids by their names without a fleet's prefix and id."""
+    """A Kafka user and its topics, groups and transactional ids. Topics are named without the fleet's prefix."""
 
     name: str
     reads: tuple[str, ...]
@@ -59,7 +59,7 @@ class Role:
 
 
 def fleet_roles() -> tuple[Role, ...]:
-    """Of those who come and go with the fleet, in the order of the file."""
+    """Returns the roles that use an existing fleet, in the order of the file."""
     everything = tuple(topic.name for topic in TOPICS)
     anyones = tuple(topic.name for topic in TOPICS if ANYONE in topic.emitters)
     services = tuple(_service_role(name) for name in CLAIM_TOPIC_BY_SERVICE)
@@ -67,7 +67,11 @@ def fleet_roles() -> tuple[Role, ...]:
 
 
 def _service_role(name: str) -> Role:
-    """A service whose turn is in a committed topic stands by and writes in transactions; others share the clusters."""
+    """Returns the role of a service.
+
+    A service whose turn is in a committed topic has a standby group and writes in transactions. Instances of other
+    services share the clusters by a consumer group.
+    """
     reads = tuple(topic.name for topic in TOPICS if name in topic.readers)
     writes = tuple(topic.name for topic in TOPICS if name in topic.emitters or EVERY_READER in topic.emitters)
     if CLAIM_TOPIC_BY_SERVICE[name].committed:
@@ -116,7 +120,7 @@ def _allow_commands(role: Role) -> Iterator[str]:
 
 
 def _allow_command(roles: str, *words: str) -> str:
-    """One command, broken between an option and the next."""
+    """Returns one `allow` command for these options and values, broken into lines between two options."""
     pairs = zip(words[::2], words[1::2], strict=True)
     parts = [f"allow {shlex.quote(roles)}", *(f"{option} {_shell_quoted(value)}" for option, value in pairs)]
     lines = [parts[0]]

@@ -1,7 +1,7 @@
-"""docs/asyncapi.yaml: the log as an AsyncAPI 3 document, from events.py, addresses.py and the protos.
+"""Makes docs/asyncapi.yaml: the log as an AsyncAPI 3 document, from events.py, addresses.py and the protos.
 
-Channels are topics, operations say who sends and who receives. Payloads are protobuf; their schemas name each field as
-the message has it, with what the Python class of the same name says of it.
+Channels are topics. Operations name the senders and the receivers. Payloads are protobuf: a schema has the message's
+field names, and the docstring of the Python class of the same name as its description.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ Json = dict[str, Any]
 
 CONTENT_TYPE = "application/protobuf"
 KAFKA_BINDING = "0.5.0"
-"""Of AsyncAPI's Kafka bindings, whose fields are used."""
+"""The version of AsyncAPI's Kafka bindings whose fields the document uses."""
 SCOPES = {
     "cluster": "Partitioned by the cluster's name",
     "workload": "Partitioned by the workload's namespace/name",
@@ -94,7 +94,7 @@ def asyncapi_document() -> Json:
 
 
 def _channel_name(topic: Topic) -> str:
-    """A name that AsyncAPI takes as a key: no dots."""
+    """Returns the short name of a topic without dots, because AsyncAPI allows no dots in a key."""
     return topic.name.removeprefix("spillway.").removesuffix(".v1").replace(".", "-")
 
 
@@ -115,7 +115,10 @@ def _channel_object(topic: Topic) -> Json:
 
 
 def _named_operations(topic: Topic) -> Iterator[tuple[str, Json]]:
-    """Who sends and who receives: from the platform's own side, so that anyone else receives what is sent."""
+    """Yields the name and the operation of each sender and receiver of a topic.
+
+    `send` and `receive` are from the platform's side: another program receives what the platform sends.
+    """
     short = _channel_name(topic)
     for action, verb, parties in (("send", "sends", topic.emitters), ("receive", "reads", topic.readers)):
         for party in parties:
@@ -138,7 +141,10 @@ def _message_object(event: type) -> Json:
 
 
 def _key_forms(event: type) -> Iterator[str]:
-    """The forms of an event's keys: what its address is when each field is its own name in braces."""
+    """Yields the forms of an event's keys, for example `{namespace}/{name}`.
+
+    Each field of the event gets its own name in braces as its value, so that the key shows the fields' names.
+    """
     if event is not TurnTaken:
         yield address_of_event(_event_with_field_names(event)).key
         return
@@ -158,7 +164,7 @@ def _headers_schema() -> Json:
 
 
 def _messages_with_nested(messages: list[Descriptor]) -> Iterator[Descriptor]:
-    """The messages and all that their fields have, each once."""
+    """Yields the messages and the messages that their fields contain, at any depth, each once."""
     waiting, seen = list(messages), set[str]()
     while waiting:
         message = waiting.pop(0)
@@ -179,7 +185,10 @@ def _message_schema(message: Descriptor) -> Json:
 
 
 def _message_description(name: str) -> str:
-    """What the Python class of a message says that is part of others; an event's message says it itself."""
+    """Returns the docstring of the Python class of a nested message; empty for an event and without a docstring.
+
+    An event's own message object already has the event's docstring.
+    """
     kinds = (getattr(module, name, None) for module in (model, events_scaling, events_lending))
     kind = next((one for one in kinds if one is not None and one not in EVENT_TYPES), None)
     text = (inspect.getdoc(kind) or "") if kind is not None else ""

@@ -1,4 +1,4 @@
-"""deploy/observability/dashboards: Grafana dashboards from a table of rows, panels and what each asks Prometheus."""
+"""Makes deploy/observability/dashboards: Grafana dashboards from a table of rows, panels and Prometheus queries."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import Any, Final
 from make_slo_rules import ACTIVE
 
 SCHEMA_VERSION: Final = 39
-"""Of Grafana 10 and later, which migrate older ones by themselves."""
+"""The version of Grafana 10's dashboard format. Later Grafanas convert it by themselves."""
 WIDTH, HEIGHT, PER_LINE = 8, 7, 3
 DATA_SOURCE: Final = {"type": "prometheus", "uid": "${datasource}"}
 SECONDS, SHARE, COUNT, PER_SECOND, BYTES = "s", "percentunit", "short", "ops", "bytes"
@@ -16,7 +16,7 @@ SECONDS, SHARE, COUNT, PER_SECOND, BYTES = "s", "percentunit", "short", "ops", "
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """asks: (PromQL, legend). unit: Grafana's name of it."""
+    """One panel of a dashboard. asks: (PromQL, legend) of each query. unit: Grafana's name of the unit."""
 
     title: str
     unit: str
@@ -37,13 +37,13 @@ class Dashboard:
 
 
 def rate_queries(metric: str, *by: str) -> tuple[tuple[str, str], ...]:
-    """How often, by labels."""
+    """Returns the query of a counter's rate per second over 5 minutes, by labels."""
     group = f" by ({', '.join(by)})" if by else ""
     return ((f"sum{group} (rate({metric}[5m]))", " ".join(f"{{{{{label}}}}}" for label in by) or "all"),)
 
 
 def quantile_queries(metric: str, *by: str) -> tuple[tuple[str, str], ...]:
-    """The median and the 99th percentile of a histogram, by labels."""
+    """Returns the queries of the median and the 99th percentile of a histogram, by labels."""
     group, legend = ", ".join((*by, "le")), " ".join(f" {{{{{label}}}}}" for label in by)
     quantiles = (("0.5", "half"), ("0.99", "99 %"))
     return tuple(
@@ -53,13 +53,13 @@ def quantile_queries(metric: str, *by: str) -> tuple[tuple[str, str], ...]:
 
 
 def value_queries(metric: str, *by: str, how: str = "sum") -> tuple[tuple[str, str], ...]:
-    """What is so now, by labels, of all processes."""
+    """Returns the query of a metric's present value over all processes, by labels. how: the PromQL aggregation."""
     group = f" by ({', '.join(by)})" if by else ""
     return ((f"{how}{group} ({metric})", " ".join(f"{{{{{label}}}}}" for label in by) or "all"),)
 
 
 def active_planner_queries(metric: str, *by: str) -> tuple[tuple[str, str], ...]:
-    """The same as the active planner alone says it."""
+    """Returns the query of a metric's present value in the active planner only, by labels."""
     return value_queries(f"{metric} and {ACTIVE}", *by)
 
 
@@ -218,7 +218,7 @@ DASHBOARDS: Final = (OVERVIEW, CLUSTERS, SCALING)
 
 
 def dashboard_document(dashboard: Dashboard) -> dict[str, Any]:
-    """As Grafana imports and provisions it."""
+    """Returns the dashboard in the JSON form that Grafana imports and provisions."""
     return {
         "uid": dashboard.name,
         "title": dashboard.title,
@@ -271,7 +271,7 @@ def _panel_document(panel: Panel, number: int, place: dict[str, int]) -> dict[st
 
 
 def page_maker_by_path() -> dict[str, Callable[[], str]]:
-    """Each file, and what makes it."""
+    """Returns for each dashboard's file the function that makes its text."""
 
     def page_maker_of(dashboard: Dashboard) -> Callable[[], str]:
         return lambda: json.dumps(dashboard_document(dashboard), indent=1, ensure_ascii=False)

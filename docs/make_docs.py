@@ -1,4 +1,4 @@
-"""Writes what is generated from code, or with --check says what is not as it would be written. Run by make docs."""
+"""Writes the files that are generated from code. With --check it only prints what differs. `make docs` runs it."""
 
 import difflib
 import sys
@@ -31,7 +31,7 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
 
 
 def differences_of_old_pages() -> list[str]:
-    """The differences between what is there and what would be written, of each that has any."""
+    """Returns a unified diff for each file whose present text differs from the text that would be written."""
     found = []
     for name, page in PAGES.items():
         there = (ROOT / name).read_text() if (ROOT / name).exists() else ""

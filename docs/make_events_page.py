@@ -1,4 +1,4 @@
-"""docs/events.md from events.py and addresses.py, so that the page cannot say anything else."""
+"""Makes docs/events.md from events.py and addresses.py, so that the page always agrees with the code."""
 
 import dataclasses
 import inspect
@@ -41,7 +41,7 @@ def retention_text(topic: Topic) -> str:
 
 
 def topics_of_service(service: str) -> tuple[list[str], list[str]]:
-    """The names of the topics that a service reads, and of those that it emits, without their prefix and version."""
+    """Returns (topics that a service reads, topics that it emits), named without prefix and version."""
     read = [topic for topic in TOPICS if service in topic.readers]
     emitted = [topic for topic in TOPICS if service in topic.emitter.replace(" and ", ", ").split(", ")]
     short = [[topic.name.split(".", 1)[1].rsplit(".", 1)[0] for topic in some] for some in (read, emitted)]
@@ -49,7 +49,7 @@ def topics_of_service(service: str) -> tuple[list[str], list[str]]:
 
 
 def service_row(service: str) -> str:
-    """What a service decides, reads and emits."""
+    """Returns the table row of a service: its name, what it decides, and the topics that it reads and emits."""
     names = (", ".join(f"`{name}`" for name in some) for some in topics_of_service(service))
     link = f"[{service}](../services/{service}/README.md)"
     return "| " + " | ".join((link, DECIDES[service], *names)) + " |"

@@ -1,4 +1,4 @@
-"""docs/metrics.md from the metrics that are registered, so that the page names every metric and no other."""
+"""Makes docs/metrics.md from the registered metrics, so that the page names every metric and no other."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ MODULES: Final[tuple[tuple[ModuleType, str], ...]] = (
     (propagator.metrics, "propagator"),
     (vk_bridge.metrics, "vk-bridge"),
 )
-"""Where metrics are declared, and the section of those that stand under no heading."""
+"""The modules that declare metrics, each with the section of its metrics that are under no heading."""
 SERVICES: Final = ("snapshot", "planner", "propagator", "hpa", "vk-bridge", "descheduler")
 SERVICES_BY_LIBRARY: Final = {
     "running/process": ("all",),
@@ -42,7 +42,7 @@ SERVICES_BY_LIBRARY: Final = {
     "rpc/front": ("planner", "hpa", "descheduler"),
     "store": ("planner",),
 }
-"""Which services set what a module of libs/spillway sets."""
+"""The services that set the metrics of a module of libs/spillway, by module."""
 
 HEADER = """# Metrics
 
@@ -77,7 +77,7 @@ QUESTIONS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One metric. name: as it is exposed, `_total` included. told_by: the services that set it."""
+    """One metric. name: the exposed name, with `_total`. told_by: the services that set the metric."""
 
     name: str
     kind: str
@@ -88,7 +88,7 @@ class Described:
 
     @property
     def series_names(self) -> tuple[str, ...]:
-        """The names under which Prometheus has it."""
+        """Returns the names of the metric's time series in Prometheus."""
         return (
             tuple(f"{self.name}{end}" for end in ("_bucket", "_sum", "_count")) if self.is_histogram else (self.name,)
         )
@@ -99,7 +99,7 @@ class Described:
 
 
 def described_metrics() -> list[Described]:
-    """Every metric of ours that is registered, by section, in the order of their declaration."""
+    """Returns every registered metric of ours, sorted by section and then in the order of declaration."""
     users = _users_by_constant()
     found = [
         _describe_metric(getattr(module, constant), section, _services_that_set(constant, module, users))
@@ -111,7 +111,7 @@ def described_metrics() -> list[Described]:
 
 
 def _declared_metrics(module: ModuleType, section: str) -> Iterator[tuple[str, str]]:
-    """The constants of a module that are metrics, each with the heading that it stands under."""
+    """Yields (constant, heading) for each constant of a module that is a metric. section: the first heading."""
     for line in Path(str(module.__file__)).read_text().splitlines():
         heading = re.match(r"# ── (.+?) ─+$", line)
         constant = re.match(r"([A-Z][A-Z_]+): Final = ", line)
@@ -124,7 +124,7 @@ def _declared_metrics(module: ModuleType, section: str) -> Iterator[tuple[str, s
 
 
 def _is_bound_series(module: ModuleType, constant: str) -> bool:
-    """Whether it is one series of another metric, bound to its labels."""
+    """Returns whether the constant is one labelled series of another metric."""
     collector = getattr(module, constant)
     return bool(getattr(collector, "_labelvalues", ()))
 
@@ -137,7 +137,7 @@ def _describe_metric(collector: Metric, section: str, told_by: tuple[str, ...]) 
 
 
 def _users_by_constant() -> dict[str, set[str]]:
-    """By constant, which services and library modules name it."""
+    """Returns for each metric's constant the services and library modules whose code names it."""
     users: dict[str, set[str]] = {}
     places = [(service, ROOT / "services" / service / "src") for service in SERVICES]
     places.append(("", ROOT / "libs" / "spillway" / "src" / "spillway"))
@@ -149,7 +149,10 @@ def _users_by_constant() -> dict[str, set[str]]:
 
 
 def _services_that_set(constant: str, module: ModuleType, users: dict[str, set[str]]) -> tuple[str, ...]:
-    """Those that set it, or one of its bound series; what a service declares for itself is its own."""
+    """Returns the services that set a metric or one of its labelled series.
+
+    A metric that a service's own module declares belongs to that service.
+    """
     text = Path(str(module.__file__)).read_text()
     children = re.findall(rf"^([A-Z_]+): Final = .*?\b{constant}\.labels", text, re.MULTILINE)
     named = {user for name in (constant, *children) for user in users.get(name, ())}

@@ -1,4 +1,4 @@
-"""docs/modules.md: every package and module of our source with the first sentence of its docstring."""
+"""Makes docs/modules.md: every package and module of our source with the first paragraph of its docstring."""
 
 import ast
 from collections.abc import Iterator

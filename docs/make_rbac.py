@@ -1,4 +1,4 @@
-"""deploy/rbac: of each role in spillway.clusters.rights its account and what binds it, as manifests for members."""
+"""Makes deploy/rbac: for each role in spillway.clusters.rights, manifests of its account, rights and bindings."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -9,7 +9,7 @@ import yaml
 from spillway.clusters.rights import ROLES, AccountRole, Rule
 
 NAMESPACE: Final = "spillway"
-"""Of the accounts in members."""
+"""The namespace of the service accounts in a cluster."""
 GROUP: Final = "rbac.authorization.k8s.io"
 LABELS: Final = {"app.kubernetes.io/name": "spillway", "app.kubernetes.io/part-of": "spillway"}
 
@@ -22,7 +22,10 @@ def page_maker_by_path() -> dict[str, Callable[[], str]]:
 
 
 def role_manifests(role: AccountRole) -> Iterator[dict[str, Any]]:
-    """The account, and a ClusterRole for the rights everywhere, and a Role for the rights in one namespace."""
+    """Yields the service account, a ClusterRole for its rights everywhere, and a Role for its rights in one namespace.
+
+    Each of the two roles comes with its binding.
+    """
     yield _bare_manifest("v1", "ServiceAccount", service_account_of(role), NAMESPACE)
     for namespace in sorted({rule.namespace for rule in role.rules}):
         prefix = "" if namespace else "Cluster"

@@ -1,7 +1,7 @@
-"""deploy/observability/slo-rules.yaml: what is promised, how much of it is kept, and alerts on how fast it is spent.
+"""Makes deploy/observability/slo-rules.yaml: objectives, their error ratios, and alerts on fast-spent error budgets.
 
-Alerts compare two windows each, a long one that says it matters and a short one that says it goes on. Source of the
-windows and factors: Google, The Site Reliability Workbook, chapter 5, "Multiwindow, Multi-Burn-Rate Alerts".
+Each alert compares two windows: the long one shows that the loss matters, the short one that it still goes on. Source
+of the windows and factors: Google, The Site Reliability Workbook, chapter 5, "Multiwindow, Multi-Burn-Rate Alerts".
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ ACTIVE: Final = "on (instance) spillway_planner_active == 1"
 BY_PEOPLE: Final = "apply|scale|delete|migrate|plan_batch"
 OUR_FAULT: Final = "INTERNAL|UNKNOWN|DATA_LOSS|DEADLINE_EXCEEDED"
 FRESH_SECONDS: Final = 30
-"""SPILLWAY_PLANNER_CAPACITY_AGE_MAX_SECONDS: nothing new is placed on what is older."""
+"""The value of SPILLWAY_PLANNER_CAPACITY_AGE_MAX_SECONDS: nothing new is placed on capacity that is older."""
 WINDOWS: Final = ("5m", "30m", "1h", "6h", "3d")
 RATIO: Final = "spillway:slo_missed:ratio"
 
 
 @dataclass(frozen=True, slots=True)
 class Burn:
-    """An alert: the budget of 30 days is spent so many times too fast, in both windows."""
+    """An alert. times: how many times too fast the error budget of 30 days is spent, in the long and short window."""
 
     long: str
     short: str
@@ -33,7 +33,7 @@ BURNS: Final = (Burn("1h", "5m", 14.4, "page"), Burn("6h", "30m", 6.0, "page"), 
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """kept: the share that is promised, of 30 days. missed: PromQL of the share that was missed in a RANGE."""
+    """One objective. kept: the promised share over 30 days. missed: PromQL of the missed share in a RANGE."""
 
     name: str
     promise: str
@@ -43,7 +43,7 @@ class Objective:
 
 @dataclass(frozen=True, slots=True)
 class Indicator:
-    """What is recorded so that its mean over time can be asked for."""
+    """A recording rule whose values are stored, so that queries can take their mean over time."""
 
     record: str
     expr: str
@@ -62,7 +62,7 @@ def _bad_share_query(bad: str, of: str) -> str:
 
 
 def _slow_share_query(metric: str, seconds: float, labels: str = "") -> str:
-    """The share of what a histogram saw above a bound, which is one of its buckets."""
+    """Returns PromQL of the share of a histogram's observations above a bound. seconds: a bound of its buckets."""
     inside = ", ".join(filter(None, (labels, f'le="{seconds:.1f}"')))
     outside = f"{metric}_count{{{labels}}}" if labels else f"{metric}_count"
     return f"1 - sum(rate({metric}_bucket{{{inside}}}[RANGE])) / sum(rate({outside}[RANGE]))"
@@ -103,7 +103,7 @@ OBJECTIVES: Final = (
 
 
 def rules_document() -> dict[str, Any]:
-    """A file of rules as Prometheus reads it."""
+    """Returns the recording and alerting rules in the form of a Prometheus rule file."""
     recorded = [{"record": one.record, "expr": one.expr} for one in INDICATORS]
     for objective in OBJECTIVES:
         for window in WINDOWS:

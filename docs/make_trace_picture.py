@@ -1,7 +1,7 @@
-"""docs/trace-of-an-apply.svg: one Apply on a platform of processes with a real Kafka, from the command to ready pods.
+"""Makes docs/trace-of-an-apply.svg: one Apply on processes with a real Kafka, from the command to ready pods.
 
-Run by hand (about two minutes): the picture says of which commit, when, and on what it was made. Spans come by OTLP to
-a receiver of this process. What repeats under one parent stands in one line.
+Run it by hand; it takes about two minutes. The picture names its commit, time and machine. The services send spans by
+OTLP to a receiver in this process. Spans of the same name under one parent share one line.
 """
 
 import argparse
@@ -28,7 +28,7 @@ PICTURE: Final = ROOT / "docs" / "trace-of-an-apply.svg"
 WORKLOAD: Final = ROOT / "examples" / "web.yaml"
 CALL: Final = "spillway.v1.Planner/Apply"
 QUIET_SECONDS, PATIENCE_SECONDS = 12.0, 120.0
-"""Processes send their spans every five seconds."""
+"""The time without new spans after which a trace is complete, and the longest wait. Processes send every 5 s."""
 COLORS: Final = {
     "cli": "#4c566a",
     "planner": "#2f6f9f",
@@ -41,7 +41,7 @@ LABELS, CHART, LINE, TOP, FONT = 470, 640, 19, 86, 12
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Spans of one name under one parent. depth: how many parents it has."""
+    """One line of the picture: spans of one name under one parent. depth: the number of spans above it."""
 
     depth: int
     spans: tuple[Received, ...]
@@ -59,7 +59,7 @@ class Row:
 
 
 def trace_one_apply(folder: Path) -> list[Received]:
-    """The spans of the one Apply's trace."""
+    """Runs one Apply on a new platform and returns the spans of its trace."""
     with running_receiver() as receiver:
         tracing = {"SPILLWAY_OTLP_ENDPOINT": f"127.0.0.1:{receiver.port}", "SPILLWAY_TRACE_RATIO": "1"}
         stack = Stack(StackOptions(folder, instances=1, environment=tuple(tracing.items()), outlives=False), print)
@@ -92,7 +92,10 @@ def _wait_until_clusters_ready(folder: Path) -> None:
 
 
 def _wait_for_whole_trace(receiver: Receiver) -> list[Received]:
-    """Once nothing more of it came for as long as two sendings."""
+    """Returns the trace's spans once no new one came for QUIET_SECONDS, which is longer than two sendings.
+
+    Raises TimeoutError after PATIENCE_SECONDS, and ValueError unless there is exactly one trace.
+    """
     deadline, seen, since = time.monotonic() + PATIENCE_SECONDS, -1, time.monotonic()
     while time.monotonic() - since < QUIET_SECONDS:
         traces = {one.trace for one in receiver.spans if one.name == CALL and not one.parent}
@@ -111,7 +114,7 @@ def _wait_for_whole_trace(receiver: Receiver) -> list[Received]:
 
 
 def rows_of(spans: Sequence[Received]) -> list[Row]:
-    """Each under its parent, by the time of its beginning."""
+    """Returns the lines of the picture: each below its parent, children in the order of their begin."""
     children: dict[str, list[Received]] = {}
     for one in sorted(spans, key=lambda span: span.begin_ns):
         children.setdefault(one.parent, []).append(one)
@@ -119,7 +122,7 @@ def rows_of(spans: Sequence[Received]) -> list[Row]:
     def rows_below(parent: str, depth: int) -> Iterable[Row]:
         groups: dict[tuple[str, str], list[Received]] = {}
         for one in children.get(parent, ()):
-            alike = one.span if one.span in children else ""  # What has spans of its own below it stands alone.
+            alike = one.span if one.span in children else ""  # A span with children gets its own line.
             groups.setdefault((one.name, alike), []).append(one)
         for group in groups.values():
             yield Row(depth, tuple(group))
@@ -130,7 +133,7 @@ def rows_of(spans: Sequence[Received]) -> list[Row]:
 
 
 def begin_and_end_ms(span: Received, start_ns: int) -> tuple[float, float]:
-    """Begin and end since the trace began."""
+    """Returns begin and end of a span in milliseconds since the trace began."""
     return (span.begin_ns - start_ns) / 1e6, (span.end_ns - start_ns) / 1e6
 
 
@@ -140,7 +143,7 @@ def svg_text(spans: Sequence[Received], caption: Sequence[str]) -> str:
     height = TOP + LINE * len(rows) + 14
 
     def x_of(at_ms: float) -> float:
-        """One millisecond is at the left, each decade as wide as the next."""
+        """Returns the x coordinate of a time. The scale is logarithmic, with 1 ms at the left."""
         return LABELS + CHART * log10(max(at_ms, 1.0)) / decades
 
     size = f'width="{LABELS + CHART + 90}" height="{height}"'

@@ -1,4 +1,4 @@
-"""A receiver of traces: what an OpenTelemetry collector answers over gRPC (OTLP), as much as shows what was sent."""
+"""A receiver of traces over gRPC (OTLP) that keeps the spans. It is the part of an OpenTelemetry collector we need."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ THREADS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """One span. parent: empty of the first one of its trace. Times in nanoseconds of Unix time; ids in hexadecimal."""
+    """One span. parent: empty for the first span of a trace. Times are Unix nanoseconds; ids are hexadecimal."""
 
     trace: str
     span: str
@@ -38,7 +38,7 @@ class Received:
 
 @dataclass(slots=True)
 class Receiver:
-    """port: of loopback. spans: all that came, in the order of their coming."""
+    """A running receiver. port: its port on loopback. spans: the received spans, in the order of arrival."""
 
     port: int
     spans: list[Received] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Receiver:
 
 @contextmanager
 def running_receiver() -> Iterator[Receiver]:
-    """Takes spans on a free port until the block ends."""
+    """Runs a receiver on a free port until the block ends."""
     server = grpc.server(ThreadPoolExecutor(THREADS))
     receiver = Receiver(server.add_insecure_port("127.0.0.1:0"))
 
