@@ -1,6 +1,6 @@
-"""What we depend on, and what is known of it: `make audit`. All but the last part needs nothing but this machine.
+"""Checks the packages that we depend on (`make audit`). Only the last check, pip-audit, needs a network.
 
-python audit.py     pins, licences, reasons; then pip-audit, where a service of known vulnerabilities answers
+python audit.py     checks pins, licences and reasons; then runs pip-audit if a vulnerability service answers
 """
 
 import json
@@ -24,10 +24,10 @@ SERVICES: Final = ("pypi", "osv")
 SERVICE_SECONDS: Final = 300
 FIRST: Final = "certifi"
 NOT_ASKED: Final = 2
-"""Exit code where nobody could be asked: not well, and not found wanting."""
+"""The exit code when no vulnerability service could be asked, so that nothing is known."""
 
 Ask = Callable[[str, Sequence[str], Path], list[dict[str, Any]]]
-"""Of a service, packages and a file to list them in: what pip-audit answers of each."""
+"""Takes a service, packages and the file to list them in. Returns pip-audit's answer for each package."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -35,14 +35,14 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_projects() -> list[dict[str, Any]]:
-    """pyproject.toml of the workspace and of each of its members."""
+    """Returns the contents of the pyproject.toml of the workspace and of each of its members."""
     top = read_toml(ROOT / "pyproject.toml")
     members = sorted(path for glob in top["tool"]["uv"]["workspace"]["members"] for path in ROOT.glob(glob))
     return [top, *(read_toml(path / "pyproject.toml") for path in members if (path / "pyproject.toml").exists())]
 
 
 def direct_requirements_by_name() -> dict[str, list[Requirement]]:
-    """By name, what our own parts ask for; without our own parts."""
+    """Returns the requirements that our own parts declare, by package, without requirements of our own parts."""
     found: dict[str, list[Requirement]] = {}
     projects = read_projects()
     ours = {canonicalize_name(part["project"]["name"]) for part in projects}
@@ -61,20 +61,20 @@ def direct_requirements_by_name() -> dict[str, list[Requirement]]:
 
 
 def pinned_version_by_name() -> dict[str, str]:
-    """By name, the one version that may be installed."""
+    """Returns the only version that may be installed, by package."""
     lines = (Requirement(text) for text in read_toml(ROOT / "pyproject.toml")["tool"]["uv"]["constraint-dependencies"])
     return {canonicalize_name(one.name): str(one.specifier).removeprefix("==") for one in lines}
 
 
 def installed_by_name() -> dict[str, Distribution]:
-    """Of this environment, without our own parts."""
+    """Returns the packages installed in this environment, by name, without our own parts."""
     ours = {canonicalize_name(part["project"]["name"]) for part in read_projects()}
     found = {canonicalize_name(one.metadata["Name"]): one for one in distributions()}
     return {name: one for name, one in found.items() if name not in ours}
 
 
 def licence_of(one: Distribution) -> str:
-    """As it says itself; empty where it does not."""
+    """Returns the licence in the package's own metadata; empty if the metadata names none."""
     metadata: Any = one.metadata
     told = [
         line.rpartition(" :: ")[2] for line in metadata.get_all("Classifier") or () if line.startswith("License ::")
@@ -88,7 +88,11 @@ def find_troubles(
     pinned: Mapping[str, str],
     there: Mapping[str, Distribution],
 ) -> Iterator[str]:
-    """Yields a text for each difference. known: the content of LIST; the others: from direct, pins and installed."""
+    """Yields a text for each fault.
+
+    known: the content of LIST.
+    asked, pinned, there: the requirements, the pinned versions and the installed packages, by name.
+    """
     yield from _reason_troubles(known["direct"], asked)
     yield from _pin_troubles(asked, pinned, there, known["elsewhere"])
     yield from _licence_troubles(there, known)
@@ -109,7 +113,7 @@ def _pin_troubles(
     there: Mapping[str, Distribution],
     elsewhere: Mapping[str, str],
 ) -> Iterator[str]:
-    """elsewhere: pins for other machines than this one, with their reason."""
+    """Yields a text for each fault of the pins. elsewhere: the pins for other machines, each with its reason."""
     for name, requirements in sorted(asked.items()):
         yield from (f"{name}: from {one.url}: expected from an index" for one in requirements if one.url)
     for name, one in sorted(there.items()):
@@ -145,9 +149,9 @@ def _unmet_requirement_troubles(there: Mapping[str, Distribution]) -> Iterator[s
 
 
 def check_vulnerabilities(out: Path, ask: Ask) -> int:
-    """Exit code: 0 none known, 1 some, NOT_ASKED where no service could be asked of everything.
+    """Returns the exit code: 0 for no known vulnerability, 1 for some, NOT_ASKED if no service knows every package.
 
-    A service is asked of one package first: where it does not answer, or does not know that one, of no other.
+    A service is first asked about one package only. If it does not answer or does not know it, the next one is asked.
     """
     packages = [f"{name}=={one.version}" for name, one in sorted(installed_by_name().items())]
     out.mkdir(parents=True, exist_ok=True)
@@ -179,9 +183,9 @@ def _print_vulnerabilities(service: str, found: Sequence[Mapping[str, Any]]) -> 
 
 
 def ask_pip_audit(service: str, packages: Sequence[str], listed: Path) -> list[dict[str, Any]]:
-    """What a service knows of them; nothing where it does not answer."""
+    """Returns pip-audit's entries for the packages, from one service; empty if the service does not answer."""
     listed.write_text("".join(f"{one}\n" for one in packages))
-    uv = os.environ.get("UV", "uv")  # As `uv run` names itself.
+    uv = os.environ.get("UV", "uv")  # `uv run` sets this variable.
     how = ("--no-deps", "--disable-pip", "-s", service, "-f", "json")
     command = [uv, "tool", "run", PIP_AUDIT, "-r", str(listed), *how]
     try:

@@ -1,11 +1,11 @@
-"""What is installed where Spillway runs, with the hash of each file: requirements.txt, and a bill of materials (SBOM).
+"""Writes requirements.txt, with the hash of each file that an installation needs, and a bill of materials (SBOM).
 
 Both are made from uv.lock, which `make setup` writes from the pins in pyproject.toml; see docs/adr/0003. Neither names
 the index that the files came from.
 
 python lab/audit/locked.py requirements   writes requirements.txt
 python lab/audit/locked.py sbom           writes build/sbom.json
-python lab/audit/locked.py check          exit code 1 where requirements.txt is not what is locked here
+python lab/audit/locked.py check          ends with exit code 1 if requirements.txt differs from the lock
 """
 
 import json
@@ -32,12 +32,12 @@ HEAD: Final = (
 OUR_LICENCE: Final = "Apache-2.0"
 
 File = tuple[str, str]
-"""Its name and its hash, as `sha256:…`."""
+"""The name of a file and its hash, as `sha256:…`."""
 
 
 def export_locked(*options: str) -> str:
-    """What `uv export` says of all that is installed with Spillway, without the development tools."""
-    uv = os.environ.get("UV") or _uv_path()  # As `uv run` names itself.
+    """Returns the output of `uv export` for the packages that Spillway needs, without the development tools."""
+    uv = os.environ.get("UV") or _uv_path()  # `uv run` sets this variable.
     command = [uv, "export", "--frozen", "--no-dev", "--quiet", *options]
     return subprocess.run(command, cwd=audit.ROOT, capture_output=True, text=True, check=True).stdout
 
@@ -55,14 +55,14 @@ def requirements_text() -> str:
 
 
 def hashes_by_requirement(text: str) -> dict[str, frozenset[str]]:
-    """By a requirement with its version and its marker."""
+    """Returns the hashes of a requirements file, by requirement with its version and marker."""
     logical = text.replace("\\\n", " ").splitlines()
     words = [line.split(" --hash=") for line in logical if line.strip() and not line.startswith("#")]
     return {one.strip(): frozenset(word.strip() for word in hashes) for one, *hashes in words}
 
 
 def files_by_package() -> dict[str, list[File]]:
-    """All files of a package that the lock names, the source distribution among them."""
+    """Returns all files that the lock names, by package. The source distribution is one of them."""
     found: dict[str, list[File]] = {}
     for package in audit.read_toml(LOCK)["package"]:
         entries = [*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else [])]
@@ -75,7 +75,10 @@ def _file_name(entry: Mapping[str, Any]) -> str:
 
 
 def chosen_file(files: Sequence[File], tags: Sequence[Tag]) -> File | None:
-    """The file that an installer takes: the wheel with the best of these tags, else the source distribution."""
+    """Returns the file that an installer takes: the wheel with the best of these tags, else the source distribution.
+
+    tags: the tags that this machine supports, the best one first.
+    """
     rank = {tag: place for place, tag in enumerate(tags)}
     fitting = [
         (min(rank[tag] for tag in known), one)
@@ -89,7 +92,7 @@ def chosen_file(files: Sequence[File], tags: Sequence[Tag]) -> File | None:
 def requirement_troubles(
     committed: str, locked: str, files: Mapping[str, Sequence[File]], tags: Sequence[Tag] = tuple(sys_tags())
 ) -> Iterator[str]:
-    """Where the committed requirements are not what is locked, and which file of this machine they do not know.
+    """Yields the differences between the committed requirements and the lock, and files without a committed hash.
 
     An index may have more files of a version than another, so hashes of other machines' files are not compared.
     """
@@ -111,10 +114,10 @@ def requirement_troubles(
 
 
 def bill_of_materials() -> dict[str, Any]:
-    """CycloneDX 1.5: our own parts, all they need, and which needs which.
+    """Returns a CycloneDX 1.5 document: our own parts, the packages that they need, and the dependencies between them.
 
-    A file is named without the address of an index. Licences are those that tests/audit allows; a package that is not
-    installed here, since it is for another machine, has none.
+    A file is named without the address of an index. Licences come from the installed packages, or from LIST of
+    audit.py. A package for other machines, which is not installed here, has no licence.
     """
     bill: dict[str, Any] = json.loads(export_locked("--format", "cyclonedx1.5", "--preview-features", "sbom-export"))
     installed, by_hand = audit.installed_by_name(), audit.read_toml(audit.LIST)["licences"]["by_hand"]

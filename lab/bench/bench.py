@@ -1,8 +1,11 @@
-"""`make bench`: measures the platform on real parts; a table and build/bench.json. See docs/benchmarks.md."""
+"""Runs `make bench`: measures the platform on real parts, and writes a table and build/bench.json.
+
+See docs/benchmarks.md.
+"""
 
 import sys
 from importlib import import_module
 
 if __name__ == "__main__":
-    # This folder is on the path of the script alone, so the parts are found by name and not by an import.
+    # Only this script has this folder on its path. So the parts are imported by name, not by an import statement.
     sys.exit(import_module("spillway_bench.run").main())

@@ -1,6 +1,7 @@
-"""What traces cost: CPU time of 1,000 Applies, one after the other, in one process, off and with shares of them traced.
+"""Measures the cost of traces: the CPU time of 1,000 Applies in one process, without and with shares of them traced.
 
-`python lab/bench/tracing_cost.py` prints the median of each way over rounds, each in a process of its own, in turn.
+`python lab/bench/tracing_cost.py` prints the median of each share over rounds. Each round is a process of its own, and
+the shares take turns.
 """
 
 import asyncio
@@ -38,7 +39,7 @@ async def join_clusters(platform: InProcess) -> None:
 
 
 async def measure_apply_cpu_seconds() -> float:
-    """Seconds of CPU. Each Apply in the span that a call over gRPC would have."""
+    """Returns the CPU seconds of the Applies. Each is in a span, as a call over gRPC would be."""
     async with in_process_platform(services=("snapshot-1", "planner-1")) as platform:
         await join_clusters(platform)
         requests = [ApplyRequest((deployment(f"w{number}", "shop", 1, cpu="1m"),)) for number in range(APPLIES)]

@@ -1,8 +1,8 @@
-"""`make chaos`: breaks one thing after another on real parts, and counts what was lost. See docs/chaos.md."""
+"""Runs `make chaos`: breaks one part after another of a real platform, and counts the losses. See docs/chaos.md."""
 
 import sys
 from importlib import import_module
 
 if __name__ == "__main__":
-    # This folder is on the path of the script alone, so the parts are found by name and not by an import.
+    # Only this script has this folder on its path. So the parts are imported by name, not by an import statement.
     sys.exit(import_module("spillway_chaos.run").main())

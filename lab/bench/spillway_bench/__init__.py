@@ -1,1 +1,1 @@
-"""The parts of bench.py: what is measured, on which platform, and how it is shown."""
+"""The parts of bench.py: the measurements, the platforms they run on, and the output."""

@@ -1,4 +1,4 @@
-"""What an Apply costs through gRPC and Kafka: at a steady rate, and when many come at once."""
+"""Measures Apply calls through gRPC and Kafka: at a steady rate, in bursts, and in batches."""
 
 import asyncio
 import math
@@ -59,8 +59,10 @@ async def measure_burst(rig: Rig) -> Mapping[str, Measured]:
 
 
 async def measure_batches(rig: Rig) -> Mapping[str, Measured]:
-    """Callers that each send their next batch once the last one is in the log: new workloads, and then one replica more
-    of each, while no propagator carries anything out."""
+    """Measures batches: first of new workloads, then with one more replica for each workload.
+
+    Each caller sends its next batch once the last one is in the log. No propagator runs meanwhile.
+    """
     sizes = rig.sizes
     rig.say(f"{sizes.batched} workloads in PlanBatches of {BATCH_ITEMS}, from {BATCH_CALLERS} callers")
     async with EmptyCalls(await rig.active_planner_address()) as empty:
@@ -81,7 +83,10 @@ async def measure_batches(rig: Rig) -> Mapping[str, Measured]:
 
 
 async def _measure_batch_rate(rig: Rig, item: Callable[[str], BatchItem], placed: int) -> float:
-    """Workloads a second. placed: so many replicas of each, else nothing was measured."""
+    """Returns the planned workloads per second.
+
+    placed: the replicas that each workload must get. Raises Unmeasured if an answer has another number.
+    """
     per_caller = rig.sizes.batched // (BATCH_CALLERS * BATCH_ITEMS)
 
     async def send_batches(number: int) -> None:
@@ -106,7 +111,7 @@ def _one_more_replica_item(name: str) -> BatchItem:
 
 
 def _make_apply_call(rig: Rig, prefix: str) -> Call:
-    """Each call declares another workload, which is placed at once."""
+    """Returns a call that declares a new workload each time. Raises Unmeasured if it is not placed at once."""
 
     async def apply_workload(number: int) -> None:
         name = f"{prefix}-{number:05}"
@@ -119,7 +124,7 @@ def _make_apply_call(rig: Rig, prefix: str) -> Call:
 
 @asynccontextmanager
 async def _report_transactions(rig: Rig) -> AsyncIterator[None]:
-    """Says, by the planner's own count, where the time went."""
+    """Prints, after the block, how the planner spent the time, from the planner's own counters."""
     planner = await rig.active_planner_program()
 
     async def read_counters() -> list[float]:

@@ -1,4 +1,4 @@
-"""What a question costs, and how soon a change in a member is in the answer."""
+"""Measures Capacity calls, and the time until a node's change in a cluster is in the answers."""
 
 import asyncio
 import itertools
@@ -40,10 +40,10 @@ async def measure_capacity_calls(rig: Rig) -> Mapping[str, Measured]:
 
 
 async def measure_calls_with_frozen_cluster(rig: Rig) -> Mapping[str, Measured]:
-    """Questions about shapes that are new, while every cluster answers and while another one than the big is frozen.
+    """Measures Capacity calls for new shapes while the small cluster is frozen, and as baseline while none is.
 
-    Half of the latter before that is known, half after. What they cost while all is well is asked before and after, so
-    that a machine that slows down shows in both.
+    Half of the calls with the frozen cluster come before the planner notices it, half after. The baseline is measured
+    half before and half after the freeze, so that a machine that slows down shows in both numbers.
     """
     rig.say(f"2 × {rig.sizes.calls} Capacity calls for new shapes; {EMPTY} is frozen in the middle")
     shapes = (deployment("probe", "bench", 1, f"{100 + number}m") for number in itertools.count())
@@ -86,7 +86,7 @@ async def measure_calls_with_frozen_cluster(rig: Rig) -> Mapping[str, Measured]:
 
 
 async def measure_node_changes(rig: Rig) -> Mapping[str, Measured]:
-    """From before a cordon is sent to the member until the first answer that counts it."""
+    """Measures the time from just before a cordon is sent to the cluster until the first answer that counts it."""
     random = Random(1)
     rig.say(f"{rig.sizes.round_trips} bare Kafka round trips")
     trips = await measure_kafka_round_trips(rig.addresses.kafka, rig.sizes.round_trips, random)
@@ -102,7 +102,7 @@ async def measure_node_changes(rig: Rig) -> Mapping[str, Measured]:
 
 
 async def measure_kafka_round_trips(bootstrap: str, count: int, random: Random) -> list[float]:
-    """Produce, acknowledged by all, until a consumer in this process has it."""
+    """Returns the seconds of Kafka round trips: from producing a record (acks=all) until this process consumes it."""
     await _create_topic(bootstrap)
     producer: Any = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all")
     consumer: Any = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
@@ -119,7 +119,7 @@ async def measure_kafka_round_trips(bootstrap: str, count: int, random: Random) 
             await producer.send_and_wait(_TOPIC, b"change", partition=0)
             await consumer.getone()
             seconds.append(time.perf_counter() - started)
-        return seconds[1:]  # The first one connects.
+        return seconds[1:]  # The first round trip also connects.
     finally:
         await consumer.stop()
         await producer.stop()
@@ -135,7 +135,7 @@ async def _create_topic(bootstrap: str) -> None:
 
 
 async def _time_cordons(rig: Rig, random: Random) -> tuple[list[float], list[float]]:
-    """Seconds of each change, and of each question that was asked to see it."""
+    """Returns (seconds until each change was visible, seconds of each Capacity call that looked for it)."""
     seconds: list[float] = []
     polls: list[float] = []
     endpoint = rig.big_endpoint()

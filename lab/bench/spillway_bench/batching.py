@@ -1,8 +1,9 @@
-"""What a PlanBatch costs the planner, without Kafka and gRPC: a process that measures and prints its figures as JSON.
+"""Measures a PlanBatch in the planner's code, without Kafka and gRPC, and prints the figures as JSON.
 
-From the bytes of batches to the bytes of records and replies: templates that were never seen are asked about and every
-cluster says that it makes of them what they say, then all is decided, applied and written. What is compared with it
-reads and writes the same bytes and decides nothing. Times are CPU times of the one thread, by workload.
+The measured work goes from the bytes of batches to the bytes of records and replies. Every template is new, so the
+clusters are asked for its admitted shape, and each answers with the template unchanged. Then everything is decided,
+applied and written. The baseline reads and writes the same bytes and decides nothing. Times are CPU times of this one
+thread, for one workload.
 """
 
 import argparse
@@ -28,13 +29,13 @@ ITEMS = 100
 REPLICAS = 2
 WARM_BATCHES = 3
 UNLIKE = 500
-"""Amounts of cpu that are asked for, one after the other: far fewer than the planner keeps arrays for."""
+"""The number of different cpu requests, used in turn. The planner keeps arrays for far more shapes."""
 MICRO = 1e6
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """unlike: no two workloads of a batch ask for the same; else all do."""
+    """One measured case. unlike: True if the workloads of a batch have different requests; else all have the same."""
 
     name: str
     clusters: int
@@ -50,14 +51,14 @@ CASES = (
 
 
 class Spent:
-    """CPU seconds so far: all of them, and those of reading and writing alone."""
+    """CPU seconds so far. whole: of all work. alone: of reading and writing bytes only."""
 
     def __init__(self) -> None:
         self.whole = self.alone = 0.0
         self._since = time.thread_time()
 
     def note_time_spent(self, *, alone: bool) -> None:
-        """What was done since the last time."""
+        """Adds the CPU time since the last call. alone: True if that time was spent only on reading or writing."""
         now = time.thread_time()
         self.whole += now - self._since
         self.alone += (now - self._since) * alone
@@ -65,7 +66,7 @@ class Spent:
 
 
 def make_bench(case: Case) -> Bench:
-    """Its clusters, each held by a propagator, so that they are asked."""
+    """Returns a planner's state with the case's clusters. A propagator has each turn and asks the clusters."""
     bench = Bench(FleetSize(case.clusters, case.nodes, 0))
     for index in range(case.clusters):
         bench.state.apply_event(cluster_joined_event(index), NOW)
@@ -88,7 +89,7 @@ def batch_bytes(number: int, unlike: bool) -> bytes:
 
 
 def plan_batch(bench: Bench, data: bytes) -> Spent:
-    """One batch, as the planner's shell plans it."""
+    """Plans one batch in the same steps as the planner's service, and returns the CPU time that it took."""
     state, spent = bench.state, Spent()
     read = value_from_message(planner_pb2.PlanBatchRequest.FromString(data), PlanBatchRequest)
     requests = [item.apply for item in read.items if item.apply is not None]
@@ -117,7 +118,7 @@ def plan_batch(bench: Bench, data: bytes) -> Spent:
 
 
 def admit_asked_shapes(state: PlannerState, asked: Sequence[ShapeAsked]) -> None:
-    """Each cluster makes of the pods what their template says."""
+    """Records that each cluster admits the asked templates unchanged."""
     for event in asked:
         for cluster in event.clusters:
             said = ShapeAdmitted(event.template, cluster, 1, 1, event.namespace, SHAPE_ADMITTED, "", None)
@@ -130,7 +131,7 @@ def write_events(events: Sequence[Event | Tombstone]) -> None:
 
 
 def measure_case(case: Case, batches: int) -> tuple[float, float]:
-    """Microseconds by workload: of all, and of reading and writing alone."""
+    """Returns microseconds for one workload: (of all work, of reading and writing bytes only)."""
     bench = make_bench(case)
     found = [plan_batch(bench, batch_bytes(number, case.unlike)) for number in range(WARM_BATCHES + batches)][
         WARM_BATCHES:

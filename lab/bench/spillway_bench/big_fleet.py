@@ -1,8 +1,8 @@
-"""A fleet of many big clusters from a seed: packed blocks of nodes, as collectors send them, and workloads to plan.
+"""Makes a fleet of many big clusters from a seed: packed blocks of nodes, as collectors send them, and workloads.
 
-Nodes: six machine types in eight pools and three zones, a quarter of them tainted, filled to a half on average,
-with about twenty pods of some 250 kinds each. Shapes: every one asks for another amount of cpu and memory; the mix of
-what else they ask for is KINDS.
+Nodes: six machine types in eight pools and three zones. A quarter of them is tainted. They are half full on average,
+with about twenty pods each, of some 250 kinds. Shapes: each one requests another amount of cpu and memory. KINDS is the
+mix of their other requirements.
 """
 
 import json
@@ -33,19 +33,19 @@ RESOURCES = (
     "rdma/hca",
 )
 MACHINES = ((8_000, 32), (16_000, 64), (32_000, 128), (48_000, 192), (64_000, 256), (96_000, 768))
-"""Milli-cores and GiB of memory."""
+"""The machine types: (milli-cores, GiB of memory)."""
 POOLS = ("general", "general", "general", "compute", "memory", "batch", "gpu", "dedicated")
 ZONES = ("a", "b", "c")
 OWN_OF_TEN = 8
-"""Of ten clusters so many are our own, the others are rented and have a node group."""
+"""The number of own clusters among ten. The others are cloud clusters and have a node group."""
 PODS_OF_A_KIND = 2
 POD_KINDS_PER_NODE = 10
 POD_KINDS = 250
 
 KINDS: Mapping[str, int] = {"plain": 60, "storage": 12, "selector": 12, "affinity": 8, "gpu": 5, "tolerating": 3}
-"""Of a hundred shapes."""
+"""The number of shapes of each kind, among a hundred."""
 APART_KINDS: Mapping[str, int] = {"spread": 50, "apart": 50}
-"""The same of shapes that look at other pods, which are measured by themselves."""
+"""The number of shapes of each kind, among a hundred shapes with rules about other pods. They are measured apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ _GROUP = NodeGroup(
 
 
 def capacity_reported_event(index: int, nodes: int, epoch: int = EPOCH) -> CapacityReported:
-    """The one whole block of a cluster."""
+    """Returns the report of a cluster with all its nodes in one block."""
     data = pack_columns(make_node_columns(index, nodes))
     return CapacityReported(cluster_name(index), epoch, 0, 1, 0, 0, data, ())
 
@@ -152,7 +152,10 @@ def _label_set_of_kind(kind: int) -> LabelSet:
 
 
 def _pod_kinds_by_node(random: np.random.Generator, nodes: int) -> Int64s:
-    """[nodes, kinds on a node], each kind once: a run of kinds from a random one."""
+    """Returns the kinds of pods on each node, as [nodes, kinds on a node]. A node has each kind at most once.
+
+    Each node's kinds are in steps of 7 from a random first kind.
+    """
     first = random.integers(POD_KINDS, size=(nodes, 1))
     return (first + 7 * np.arange(POD_KINDS_PER_NODE)) % POD_KINDS
 
@@ -161,12 +164,12 @@ def _pod_kinds_by_node(random: np.random.Generator, nodes: int) -> Int64s:
 
 
 def random_deployment_manifests(count: int, kinds: Mapping[str, int], prefix: str, seed: int = SEED) -> Iterator[str]:
-    """So many Deployments, each of another shape, in an order without a pattern."""
+    """Yields `count` Deployments, each with another shape, in random order of their kinds."""
     random = np.random.default_rng([seed, len(prefix), *prefix.encode()])
     mix = [kind for kind, share in kinds.items() for _ in range(share)]
     for number in range(count):
         kind = mix[int(random.integers(len(mix)))]
-        # The last digits make every shape another one.
+        # The last digits differ for each number, so that no two shapes are equal.
         cpu = int(random.choice((100, 250, 500, 1_000, 2_000, 4_000, 8_000))) + number % 1_000
         memory = int(random.choice((128, 256, 512, 1_024, 4_096, 16_384))) + number // 1_000 + len(prefix)
         yield deployment_manifest(f"{prefix}-{number:05}", kind, int(random.integers(2, 21)), cpu, memory)

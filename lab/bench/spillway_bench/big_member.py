@@ -1,4 +1,4 @@
-"""A simulated member that starts with so many nodes and running pods, over HTTP, as a process until SIGTERM."""
+"""Runs a simulated cluster over HTTP until SIGTERM. It starts with the requested numbers of nodes and running pods."""
 
 import argparse
 import asyncio
@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("--credentials-folder", required=True, type=Path)
     parser.add_argument("--nodes", required=True, type=int)
     parser.add_argument("--pods", required=True, type=int)
-    with survivors_set_aside():  # An API server does not stand still for its garbage.
+    with survivors_set_aside():  # A real API server does not pause for garbage.
         asyncio.run(_serve_member(parser.parse_args()))
 
 
@@ -52,7 +52,7 @@ async def _serve_member(asked: argparse.Namespace) -> None:
 
 
 def _write_private_file(path: Path, content: dict[str, Any]) -> None:
-    """Whole or not at all: somebody waits for the file."""
+    """Writes the file in one step, because another process waits for it and must not read half of it."""
     draft = path.with_suffix(".draft")
     draft.touch(mode=0o600)
     draft.write_text(json.dumps(content))

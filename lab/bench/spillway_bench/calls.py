@@ -1,4 +1,4 @@
-"""How calls are made and timed: one after another, at a given rate, or all at once; and the emptiest call there is."""
+"""Makes and times calls: one after another, at a given rate, or all at once. Also has an empty call as a baseline."""
 
 import asyncio
 import time
@@ -9,11 +9,11 @@ from grpc import aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 Call = Callable[[int], Awaitable[object]]
-"""Makes the call of that number; whatever it raises fails the measurement."""
+"""Makes the call with this number. Any exception fails the measurement."""
 
 
 async def time_calls_one_by_one(count: int, call: Call) -> list[float]:
-    """Seconds of each call."""
+    """Makes `count` calls one after another and returns the seconds of each."""
     seconds = []
     for number in range(count):
         started = time.perf_counter()
@@ -23,7 +23,10 @@ async def time_calls_one_by_one(count: int, call: Call) -> list[float]:
 
 
 async def time_calls_at_rate(per_second: float, count: int, call: Call) -> list[float]:
-    """Seconds of each call from the moment at which it was due, so that a slow server cannot slow its callers down."""
+    """Makes calls at a fixed rate. Returns the seconds from the time at which each call was due until its answer.
+
+    A call does not wait for earlier ones, so that a slow server cannot slow its callers down.
+    """
     begin = time.perf_counter() + 0.1
 
     async def time_due_call(number: int) -> float:
@@ -36,14 +39,14 @@ async def time_calls_at_rate(per_second: float, count: int, call: Call) -> list[
 
 
 async def measure_calls_per_second(count: int, call: Call) -> float:
-    """Calls a second, until the last one is answered."""
+    """Makes `count` calls at once and returns the calls per second until the last answer."""
     started = time.perf_counter()
     await asyncio.gather(*(call(number) for number in range(count)))
     return count / (time.perf_counter() - started)
 
 
 class EmptyCalls:
-    """The health check of a gRPC server: what any unary call costs there when it asks for nothing."""
+    """Calls the health check of a gRPC server: the cost of a unary call that does no work."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint

@@ -1,4 +1,4 @@
-"""The big cluster joins: how long until its first whole block is in the log, and what memory that costs."""
+"""Measures the join of the big cluster: the time until all its blocks are in the log, and the services' memory."""
 
 import asyncio
 import json
@@ -26,13 +26,16 @@ from .rig import BIG, EMPTY, Rig
 
 DOWNLOADS = 3
 SETTLE_SECONDS = 3.0
-"""After the first block: what was only needed for the list is given back, or is not."""
+"""The wait after the first blocks, in which a collector can release the memory that only the list needed."""
 _LOG_SECONDS = 60.0
 
 
 @dataclass(slots=True)
 class LogTap:
-    """What the log says of the big cluster, with the moment at which it was read there."""
+    """The records of the big cluster in the log, with the times at which they were read.
+
+    whole_at: the time of its last block. claimed_at, holder: the time and the instance of the last turn before that.
+    """
 
     claimed_at: float = 0.0
     holder: str = ""
@@ -71,7 +74,7 @@ async def _tap_log(bus: KafkaBus) -> AsyncIterator[LogTap]:
 
 
 async def measure_big_cluster(rig: Rig) -> Mapping[str, Measured]:
-    """Joins the empty cluster, measures what is compared with, joins the big one, measures again."""
+    """Joins the empty cluster and measures the baselines. Then joins the big cluster and measures again."""
     rig.say("an empty cluster joins; memory with it")
     await rig.client.join_cluster(JoinClusterRequest(EMPTY, EMPTY, tier="own"))
     await rig.wait_until(f"{EMPTY} reports", lambda: rig.is_cluster_ready(EMPTY), 60)
@@ -114,7 +117,7 @@ def _memory_figures(who: str, before: Memory, after: Memory) -> dict[str, Measur
 
 
 def _check_cluster_is_whole(found: ClusterReply | None, rig: Rig) -> None:
-    """A fast half of a list is no measurement."""
+    """Raises Unmeasured unless the planner sees every node and all requests: half a list would be fast but wrong."""
     if found is None or found.nodes != rig.sizes.nodes:
         raise Unmeasured(f"the planner sees {found.nodes if found else 'no'} nodes of {rig.sizes.nodes}")
     expected, requested = rig.sizes.pods * POD_CPU_MILLIS, dict(found.requested).get("cpu")
@@ -123,7 +126,7 @@ def _check_cluster_is_whole(found: ClusterReply | None, rig: Rig) -> None:
 
 
 async def download_seconds(endpoint: Endpoint) -> float:
-    """What the collector asks for, one page after another, parsed and thrown away."""
+    """Returns the seconds to list what the collector lists, page by page, parsed and then thrown away."""
     headers = {"Authorization": f"Bearer {endpoint.token}"}
     async with aiohttp.ClientSession(headers=headers) as session:
         started = time.perf_counter()

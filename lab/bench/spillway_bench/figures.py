@@ -1,4 +1,4 @@
-"""The figures by name: unit, goal, and what their baseline is. A baseline is measured in the same run."""
+"""Defines the figures: their unit, goal and baseline. A baseline is measured in the same run."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 class Unmeasured(Exception):
-    """What was observed cannot be a measurement; the text says why. found: figures that were measured before."""
+    """Raised when an observation cannot count as a measurement; the text says why. found: the figures before that."""
 
     def __init__(self, text: str, found: "Mapping[str, Measured] | None" = None) -> None:
         super().__init__(text)
@@ -15,7 +15,11 @@ class Unmeasured(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """goal: the largest value that is wanted, or with at_least the smallest; None is noted only."""
+    """The definition of a figure.
+
+    goal: the largest wanted value, or the smallest with at_least; None: the value is only noted.
+    baseline: a text that says what the baseline is.
+    """
 
     name: str
     unit: str
@@ -26,7 +30,7 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """floor: what the machine's memory alone would allow, in the same unit; None where that means nothing."""
+    """A measured value with its baseline. floor: the value that memory bandwidth alone allows; None: no sense here."""
 
     value: float
     baseline: float
@@ -35,7 +39,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A kind with what this run found, or with the reason why it found nothing."""
+    """A figure with this run's value, or with the reason why this run has none."""
 
     kind: Kind
     measured: Measured | None
@@ -154,12 +158,12 @@ KINDS: tuple[Kind, ...] = (
     Kind("collector_takeover_s", "s", None, "the same after a clean stop (SIGTERM)"),
 )
 LARGE_GOALS: Mapping[str, float] = {"collector_list_s": 10, "collector_memory_mb": 400}
-"""The goals of those figures where the big cluster is as big as --large makes it."""
+"""The goals of these figures for --large, which makes the big cluster bigger."""
 KIND_BY_NAME: Mapping[str, Kind] = {kind.name: kind for kind in KINDS}
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """By nearest rank: one of the values, never one in between."""
+    """Returns a percentile by nearest rank: one of the values. Raises Unmeasured without values."""
     if not values:
         raise Unmeasured("no samples")
     ordered = sorted(values)

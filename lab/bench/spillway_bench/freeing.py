@@ -1,4 +1,4 @@
-"""From capacity that comes free in a member until a replica that waited for it is placed, in the log."""
+"""Measures the time from free capacity in a cluster until the log has the placement of a replica that waited for it."""
 
 import asyncio
 import json
@@ -22,16 +22,16 @@ from .rig import Rig
 
 NAMESPACE = "bench-freed"
 BLOCKER_CPU, REPLICA_CPU = "12", "20"
-"""Of a node's 32 cores 10 are in use: the replica fits beside those, and not beside the blocker."""
+"""CPU requests in cores. Of a node's 32 cores 10 are in use. The replica fits only while the blocker is not there."""
 SLOT_LABEL = "bench/slot"
-"""Bears the name of a node: what waits for this node alone selects it."""
+"""The label with a node's name. The workload that waits for this node selects it by this label."""
 PLACED_SECONDS = 10.0
 PAUSE_LONGEST_SECONDS = 0.2
 FULL_SECONDS = 20.0
 
 
 async def measure_freed_capacity(rig: Rig) -> Mapping[str, Measured]:
-    """Each sample waits for one node of its own, among more that wait for what never comes free."""
+    """Measures workloads that each wait for a node of their own, among others whose node never becomes free."""
     sizes, random = rig.sizes, Random(2)
     trips = await measure_kafka_round_trips(rig.addresses.kafka, sizes.round_trips, random)
     chosen = [f"{NODE_PREFIX}{number}" for number in random.sample(range(sizes.nodes), sizes.freed + 1)]
@@ -58,7 +58,7 @@ async def measure_freed_capacity(rig: Rig) -> Mapping[str, Measured]:
 
 
 async def _time_freed_to_placed(rig: Rig, member: "_Member", nodes: list[str], random: Random) -> list[float]:
-    """From before a blocker's deletion is sent until the placement was read from the log, of each node."""
+    """Returns for each node the seconds from just before its blocker's deletion until the placement is in the log."""
     seconds = []
     async with rig.new_bus() as bus, bus.follow_topics((PLACEMENTS,), {}) as feed:
         await feed.end_offsets()
@@ -91,7 +91,7 @@ async def _is_node_full(rig: Rig, node: str) -> bool:
     try:
         return (await rig.client.plan(ApplyRequest((_manifest_for_node("probe", node, 0),)))).placed == 0
     except RequestError as error:
-        if error.code != "FAILED_PRECONDITION":  # The node does not bear its label yet, as far as the planner knows.
+        if error.code != "FAILED_PRECONDITION":  # The planner does not know the node's label yet.
             raise
         return False
 
@@ -103,14 +103,14 @@ async def _apply_waiting_workload(rig: Rig, name: str, node: str, number: int) -
 
 
 def _manifest_for_node(name: str, node: str, number: int) -> str:
-    """A replica for one node alone; ten sizes of memory, so that shapes differ where nodes do not."""
+    """Returns a Deployment with one replica that selects one node. Ten memory sizes make shapes for one node differ."""
     manifest: dict[str, Any] = json.loads(deployment(name, NAMESPACE, 1, REPLICA_CPU, f"{512 + number % 10}Mi"))
     manifest["spec"]["template"]["spec"]["nodeSelector"] = {SLOT_LABEL: node}
     return json.dumps(manifest)
 
 
 class _Member:
-    """The big member's API, for what a measurement does behind the platform's back."""
+    """The API of the big cluster, for changes that the platform does not make itself."""
 
     def __init__(self, session: aiohttp.ClientSession, server: str) -> None:
         self._session = session
@@ -124,7 +124,7 @@ class _Member:
         )
 
     async def fill_node(self, node: str) -> None:
-        """A foreign pod, bound to the node from the start, and the node's label."""
+        """Labels the node and creates the blocker there, a pod that Spillway does not own."""
         patch = {"metadata": {"labels": {SLOT_LABEL: node}}}
         headers = {"Content-Type": "application/merge-patch+json"}
         async with self._session.patch(f"{self._nodes}/{node}", json=patch, headers=headers) as answer:

@@ -1,7 +1,7 @@
-"""A planner that starts from the log of a big fleet, and what questions about new shapes cost there, over gRPC.
+"""Measures a planner's start from the log of a big fleet, and Capacity calls for new shapes there, over gRPC.
 
-The log is real Kafka's, the planner a process of its own; collectors are played here: their blocks are written once,
-and their heartbeats go on.
+The log is a real Kafka, and the planner is a process of its own. This process plays the collectors: it writes their
+blocks once, and their heartbeats all the time.
 """
 
 import asyncio
@@ -53,13 +53,13 @@ NEW_SHAPES_QUICK = 20
 EVENTS_IN_TRANSACTION = 200
 _PLANNER = "planner-1"
 _BEATS: Iterator[int] = itertools.count(1)
-"""Sequences of heartbeats; that of the blocks is 0."""
+"""The sequence numbers of the heartbeats. The blocks have sequence 0."""
 
 Known = tuple[WorkloadDeclared, PlacementDecided, WorkloadFacts]
 
 
 def measure_from_log(folder: Path, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
-    """On a stack of its own, of which only the log, the store and one planner go on."""
+    """Measures on a stack of its own. Only its log, its store and one planner go on running."""
     stack = Stack(StackOptions(folder, fleet=(), instances=1, outlives=False), say)
     try:
         stack.stop_and_delete_data()
@@ -88,7 +88,7 @@ async def _measure_on_stack(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str
 
 
 async def _write_fleet(bus: KafkaBus, size: FleetSize) -> None:
-    """The fleet as collectors and a planner before would have left it: all workloads placed and bound."""
+    """Writes the records of a fleet whose workloads are all placed and bound, as planner and collectors would."""
     async with bus.join_standby_group("planner", "bench") as turn:
         writer = await turn.wait_for_turn()
         known = [*_placed_workloads(size, writer.turn_epoch)]
@@ -102,7 +102,7 @@ async def _write_fleet(bus: KafkaBus, size: FleetSize) -> None:
 
 
 def _placed_workloads(size: FleetSize, epoch: int) -> Iterator[Known]:
-    """Each of another shape, and whole in one cluster."""
+    """Yields the records of workloads that each have another shape and all replicas in one cluster."""
     state = PlannerState(PlannerRules())
     for number, manifest in enumerate(random_deployment_manifests(size.shapes, KINDS, "known")):
         declared = declaring.next_declaration(state, read_manifests((manifest,)), None)
@@ -114,7 +114,7 @@ def _placed_workloads(size: FleetSize, epoch: int) -> Iterator[Known]:
 
 @asynccontextmanager
 async def _send_heartbeats(bus: KafkaBus, size: FleetSize) -> AsyncIterator[None]:
-    """Every cluster says again and again that nothing has changed."""
+    """Publishes heartbeats without changes for every cluster until the block ends."""
 
     async def publish_heartbeats() -> None:
         for number in _BEATS:
@@ -131,7 +131,7 @@ async def _send_heartbeats(bus: KafkaBus, size: FleetSize) -> AsyncIterator[None
 
 
 async def _time_planner_start(rig: Rig, size: FleetSize) -> float:
-    """Seconds from the start of the process until it answers with the room of every cluster."""
+    """Returns the seconds from the start of the planner until it answers with the room of every cluster."""
     question = CapacityRequest((next(random_deployment_manifests(1, KINDS, "known")),))
     started = time.perf_counter()
     await asyncio.to_thread(rig.stack.supervision.start_program, _PLANNER)
@@ -151,7 +151,7 @@ async def _time_planner_start(rig: Rig, size: FleetSize) -> float:
 
 
 async def _time_log_reading(bus: KafkaBus) -> float:
-    """Seconds to read and decode the same records, without what is packed in them, and to keep nothing."""
+    """Returns the seconds to read and decode the same records, without unpacking their columns or keeping anything."""
     started = time.perf_counter()
     records = 0
     async with bus.follow_topics(WHOLE) as feed:

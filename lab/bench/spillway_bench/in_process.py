@@ -1,4 +1,4 @@
-"""What is measured of parts by themselves, a process each: planning, batching, scaling and strangers.py."""
+"""Runs the measurements of single parts in a process each: planning, batching, scaling and strangers."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ FIGURES_BY_MODULE: Mapping[str, tuple[str, ...]] = {
 
 
 def measure_in_subprocess(module: str, small: bool) -> Mapping[str, Measured]:
-    """Runs the module; Unmeasured when it fails."""
+    """Runs a module and returns its figures. Raises Unmeasured when it fails. small: True for few samples."""
     command = [sys.executable, "-m", f"spillway_bench.{module}", *(["--quick"] if small else [])]
     folder = Path(__file__).parent.parent
     print(f"{module}: by itself, in a process of its own", file=sys.stderr, flush=True)

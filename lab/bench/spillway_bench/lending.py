@@ -1,8 +1,8 @@
-"""What many lent nodes cost the one bridge that carries them, how soon pods are there, how soon nodes are back.
+"""Measures many lent nodes: the cost for the one bridge, and the times until pods run and until nodes are back.
 
-Real Kafka; one collector, one descheduler, one bridge as processes; a pool and its owners, simulated, over HTTP. All
-times are of watches of their APIs, read by the process that measures. What must not happen (a pod that is lost, a node
-that is recalled for nothing) fails the measurement: then there is nothing to be timed.
+Kafka is real. One collector, one descheduler and one bridge run as processes. The pool and its owners are simulated
+clusters over HTTP. This process watches their APIs and takes all times from these watches. A lost pod, or a node
+recalled without need, fails the measurement.
 """
 
 import asyncio
@@ -62,13 +62,13 @@ FIGURES = (
 SECONDS_MAX = 2_700.0
 JOIN_SECONDS, LEND_SECONDS, FILL_SECONDS, TIMED_SECONDS, SETTLE_SECONDS = 60.0, 300.0, 900.0, 300.0, 900.0
 RETURN_SECONDS = 600.0
-"""Over the grace."""
+"""The longest wait for returns, in seconds beyond the grace period."""
 PODS_IN_DEPLOYMENT, PODS_IN_TIMED_DEPLOYMENT = 200, 10
 UNDER_WAY_MAX = 1_000
-"""Pool pods that are asked for and do not run yet, while the pool is filled."""
+"""The most pool pods that are requested and do not run yet, while the pool is filled."""
 LOOK_SECONDS, COUNTED_SECONDS = 5.0, 15.0
 LEASE_SECONDS, LEASE_LONGEST_SECONDS = 10.0, 40.0
-"""Between renewals, and until the pool gives a node up: the bridge's own defaults."""
+"""The time between two renewals, and the age at which the pool gives a node up. Both are the bridge's defaults."""
 NODE_CORES = 32
 BETWEEN_SINGLES_SECONDS = 5.0
 _BRIDGE = "vk-bridge-1"
@@ -76,9 +76,11 @@ _BRIDGE = "vk-bridge-1"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """nodes: of each of two owners. pods: of the pool, of which the last `timed` ones come at a rate and are timed.
+    """The sizes of the measurement.
 
-    The first owner asks for all of its nodes at once; the other one before for singles, one after another, then `some`.
+    nodes: the nodes of each owner.
+    pods: the pods of the pool. The last `timed` of them are created at the rate per_second, and timed.
+    The second owner first needs `singles` nodes, one after another, then `some` at once. The first needs all at once.
     """
 
     nodes: int
@@ -96,7 +98,7 @@ QUICK = Plan(nodes=20, pods=300, timed=40, per_second=20.0, singles=2, some=5, r
 
 
 def measure_lending(folder: Path, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
-    """On a stack of its own, of which only the log and what lends go on once the clusters have joined."""
+    """Measures on a stack of its own. Once the clusters have joined, only its log and the lending services go on."""
     stack = Stack(StackOptions(folder, fleet=(), instances=1, outlives=False), say)
     try:
         stack.stop_and_delete_data()
@@ -108,7 +110,7 @@ def measure_lending(folder: Path, sizes: Sizes, say: Say) -> Mapping[str, Measur
 
 @dataclass(slots=True)
 class Log:
-    """What the log says of recalls and returns."""
+    """The recalls and returns in the log."""
 
     recalled: list[NodeRecalled] = field(default_factory=list)
     returned: list[NodeReturned] = field(default_factory=list)
@@ -125,7 +127,7 @@ class Log:
 
 @dataclass(slots=True)
 class Bench:
-    """A pool and owners that have joined, and everything that is seen of them."""
+    """A pool and owners that have joined, and the observations of them."""
 
     rig: Rig
     plan: Plan
@@ -134,13 +136,13 @@ class Bench:
     sights: Sights
     log: Log
     asked_at: dict[str, float] = field(default_factory=dict)
-    """By name of an owner's Deployment: when it was sent."""
+    """The time at which each Deployment of an owner was sent, by its name."""
     asked: int = 0
-    """Nodes that owners' Deployments need, together."""
+    """The number of nodes that the owners' Deployments need together."""
     pods: int = 0
 
     async def wait_until(self, what: str, holds: Callable[[], bool], seconds: float) -> float:
-        """How many seconds it took."""
+        """Waits until the condition holds and returns the seconds that it took. Raises Unmeasured after `seconds`."""
         began = time.monotonic()
 
         async def is_condition_met() -> bool:
@@ -205,7 +207,7 @@ def _percentile_figures(name: str, seconds: Sequence[float], bases: Sequence[flo
 
 
 async def _start_members(rig: Rig, plan: Plan, owners: Sequence[str]) -> None:
-    """The members join; what does not lend stops."""
+    """Starts and joins the clusters, then stops the services that lending does not need."""
     rig.say(f"{len(owners)} owners with {plan.nodes} nodes each, and a pool, start and join")
     for name in owners:
         await asyncio.to_thread(rig.start_member, name, plan.nodes, 0)
@@ -218,12 +220,16 @@ async def _start_members(rig: Rig, plan: Plan, owners: Sequence[str]) -> None:
         await asyncio.to_thread(rig.stack.supervision.stop_program, service)
 
 
-# ── Without anything of ours ────────────────────────────────────────────────────────────────────────────────────────
+# ── Baselines without Spillway ──────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """Seconds: until pods were created, had their status, and, by how many at once, were gone after their grace."""
+    """Baselines of pods without Spillway, in seconds.
+
+    created: until a watch shows the created pod. started: until a watch shows its written status.
+    returns: from the end of its grace period until the pod is gone, by the number of pods deleted at once.
+    """
 
     created: Sequence[float]
     started: Sequence[float]
@@ -253,7 +259,10 @@ async def _measure_bare_pods(bench: Bench) -> Bare:
 
 
 async def _time_bare_pod_ends(bench: Bench, cluster: str, pods: BarePods, count: int) -> list[float]:
-    """So many pods that use their whole grace, one a node: from the deletions until each is gone, over the grace."""
+    """Returns the seconds beyond the grace period from the deletion of pods until each one is gone.
+
+    Each pod is on a node of its own and uses its whole grace period.
+    """
     pods.made = 0
     marks = [f"ends-{count}-{number}" for number in range(count)]
     await asyncio.gather(*(pods.create_pod(mark, IGNORES_GRACE) for mark in marks))
@@ -269,7 +278,7 @@ async def _time_bare_pod_ends(bench: Bench, cluster: str, pods: BarePods, count:
 
 
 async def _lend_nodes(bench: Bench) -> None:
-    """Until each node of the owners has an open virtual node."""
+    """Declares lending and waits until each node of the owners has an open virtual node."""
     rule = LendingRule("all", (), "idle", 100, 0, 1, 0.0)
     wanted = len(bench.owners) * bench.plan.nodes
     async with LendingClient(bench.rig.addresses.deschedulers) as client, _Spent(bench.rig) as spent:
@@ -282,7 +291,7 @@ async def _lend_nodes(bench: Bench) -> None:
 
 
 async def _fill_pool(bench: Bench) -> None:
-    """As fast as it goes, with a bound on what is under way."""
+    """Creates the pool's pods as fast as possible, with at most UNDER_WAY_MAX that do not run yet."""
     wanted, began = bench.plan.pods - bench.plan.timed, time.monotonic()
 
     def has_room() -> bool:
@@ -300,7 +309,7 @@ async def _fill_pool(bench: Bench) -> None:
 
 
 async def _wait_until_settled(bench: Bench, seconds: float) -> float:
-    """Every pool pod runs on exactly one real one, and none is lost."""
+    """Waits until every pool pod runs and has exactly one real pod. Returns the seconds that it took."""
     pods, sights = bench.pods, bench.sights
     return await bench.wait_until(
         f"all {pods} pods run, of which there are {len(sights.pool_pods)} in the pool and {len(sights.real)} real ones",
@@ -310,7 +319,11 @@ async def _wait_until_settled(bench: Bench, seconds: float) -> float:
 
 
 async def _time_pods(bench: Bench) -> tuple[list[float], list[float]]:
-    """At the plan's rate: seconds from bound to created, and from the real pod's start to the pool's word of it."""
+    """Creates pods at the plan's rate. Returns two lists of seconds for the pods.
+
+    The first is from the pool pod's binding to the real pod's creation. The second is from the real pod's start until
+    the pool pod shows that it runs.
+    """
     plan, sights = bench.plan, bench.sights
     before, begin, began = set(sights.times), time.monotonic() + 0.1, bench.pods
     async with _Spent(bench.rig) as spent:
@@ -327,7 +340,7 @@ async def _time_pods(bench: Bench) -> tuple[list[float], list[float]]:
 
 
 async def _measure_rest(bench: Bench, memory_before: float) -> dict[str, Measured]:
-    """Nothing happens: which nodes are kept alive, and what that costs."""
+    """Measures a time without changes: how many nodes the bridge keeps alive, and its CPU and memory for that."""
     plan, rig = bench.plan, bench.rig
     wanted = len(bench.owners) * plan.nodes
     cpu, began, carried, oldest = rig.cpu_seconds_by_program()[_BRIDGE], time.monotonic(), wanted, 0.0
@@ -355,7 +368,7 @@ async def _measure_rest(bench: Bench, memory_before: float) -> dict[str, Measure
 
 
 async def _check_lent_nodes(bench: Bench, nodes: int) -> None:
-    """Cores that the bridge counts as lent, at its next look, are those of the nodes that are."""
+    """Raises Unmeasured unless the bridge soon counts the cores of exactly the lent nodes."""
     sights = bench.sights
 
     cores = 0.0
@@ -394,7 +407,7 @@ async def _measure_returns(bench: Bench, bare: Mapping[int, Sequence[float]]) ->
 
 
 async def _time_node_returns(bench: Bench, name: str, cluster: str, needs: Sequence[int]) -> list[float]:
-    """Seconds over the grace from when an owner's Deployment was sent until its nodes were usable."""
+    """Returns the seconds beyond the grace period from an owner's Deployment until the nodes it needs are usable."""
     rig, sights, count = bench.rig, bench.sights, sum(needs)
     known = len(bench.log.recalled)
     names = [f"{name.replace('_', '-')}-{number:02}" for number in range(len(needs))]
@@ -448,7 +461,7 @@ def _is_each_owner_pod_running(bench: Bench) -> bool:
 
 
 def _say_return_steps(bench: Bench, names: Sequence[str], count: int) -> None:
-    """Of the log's records of these returns: where the time went. names: of the Deployments that needed them."""
+    """Prints from the log how long each step of these returns took. names: the Deployments that needed the nodes."""
     last = bench.log.returned[-count:]
     first = min(bench.asked_at[name] for name in names) + time.time() - time.monotonic()
     asked = [one.at_ms / 1000 - first for one in bench.log.recalled[-count:]]
@@ -472,7 +485,7 @@ def _say_return_steps(bench: Bench, names: Sequence[str], count: int) -> None:
 
 
 async def _check_recalls(bench: Bench) -> None:
-    """Exactly the nodes that were needed, for that need; each has its owner's pod; nothing else came back."""
+    """Raises Unmeasured unless exactly the needed nodes were recalled and returned, and each runs its owner's pod."""
     recalled: set[NodeKey] = {(one.cluster, one.node) for one in bench.log.recalled}
     used = {key for key, _ in bench.sights.own.values()}
     causes = {one.cause for one in bench.log.recalled} | {one.cause for one in bench.log.returned}
@@ -487,7 +500,7 @@ async def _check_recalls(bench: Bench) -> None:
 
 
 class _Spent:
-    """CPU by program while this is open, as text."""
+    """The CPU seconds of each program while the block runs, as text."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig = rig

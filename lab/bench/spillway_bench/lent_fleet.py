@@ -1,4 +1,4 @@
-"""A pool and its owners as their own people use them, over bare HTTP; and what that takes without anything of ours."""
+"""Uses a pool and its owners over plain HTTP, as their own users do, and measures baselines without Spillway."""
 
 import asyncio
 import itertools
@@ -21,11 +21,11 @@ from .figures import Unmeasured
 POOL: Final = "pool-1"
 NAMESPACE: Final = "bench-lending"
 NEED_CPU: Final = "20"
-"""Of an owner's pod: a node of 32 cores takes one."""
+"""The CPU request of an owner's pod. A node of 32 cores has room for one."""
 GRACE_SECONDS: Final = 30
 BARE_GRACE_SECONDS: Final = 5
 IGNORES_GRACE: Final = {"sim/stop-seconds": "3600"}
-"""Pods that are deleted run until their grace is over."""
+"""Annotations with which a deleted pod runs until its grace period is over."""
 NEVER_STARTS: Final = {"sim/start-seconds": "never"}
 _POLL_SECONDS: Final = 0.05
 _LATE_SECONDS: Final = 60.0
@@ -38,7 +38,7 @@ def owner_name(number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One cluster's API, by bare HTTP."""
+    """One cluster's API over plain HTTP."""
 
     session: aiohttp.ClientSession
     server: str
@@ -54,7 +54,7 @@ class Member:
         await self.send_request("POST", "/api/v1/namespaces", manifest)
 
     async def create_deployment(self, name: str, replicas: int, pod: Mapping[str, Any], cpu: str = "1") -> None:
-        """pod: of its template's metadata and spec, what is not the same for all."""
+        """Creates a Deployment. pod: the fields of its pod template that differ between Deployments."""
         labels = {"app": name}
         container = {
             "name": "main",
@@ -74,7 +74,7 @@ class Member:
         await self.send_request("POST", f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments", manifest)
 
     async def renewal_time_by_node(self) -> dict[str, datetime]:
-        """When each node's Lease was renewed last, by its name."""
+        """Returns the time of the last renewal of each node's Lease, by node name."""
         found = await self.send_request("GET", f"/apis/coordination.k8s.io/v1/namespaces/{NODE_LEASES}/leases")
         return {one["metadata"]["name"]: datetime.fromisoformat(one["spec"]["renewTime"]) for one in found["items"]}
 
@@ -96,15 +96,15 @@ POOL_POD: Final[Mapping[str, Any]] = {
     },
 }
 
-# ── The same without anything of ours ───────────────────────────────────────────────────────────────────────────────
+# ── Baselines without Spillway ──────────────────────────────────────────────────────────────────────────────────────
 
 SeenAt = Callable[[str], float]
-"""When a watch first said of the pod with this mark what is waited for; 0: not yet."""
+"""Returns the time at which a watch first showed the awaited change of the pod with this mark; 0: not yet."""
 
 
 @dataclass(slots=True)
 class BarePods:
-    """Pods that are bound when they are created, each on the next node of one owner. They bear a mark for watches."""
+    """Creates pods that are bound from the start, each on the next node of one owner. Watches know them by a mark."""
 
     owner: Member
     nodes: int
@@ -140,7 +140,10 @@ class BarePods:
 async def time_writes_until_seen(
     marks: list[str], per_second: float, write: Callable[[str], Awaitable[None]], seen_at: SeenAt
 ) -> list[float]:
-    """Open loop: seconds from when each write was due until a watch said so."""
+    """Returns the seconds from the time at which each write was due until a watch showed it.
+
+    A write does not wait for earlier ones.
+    """
     begin, due = time.monotonic() + 0.1, dict[str, float]()
 
     async def write_when_due(number: int, mark: str) -> None:
@@ -162,7 +165,7 @@ async def wait_until_all_seen(marks: list[str], seen_at: SeenAt) -> None:
 
 
 async def bare_lease_cpu_percent(pool: Member, per_second: float, seconds: float) -> float:
-    """What this process uses of one core to renew so many Leases a second, one connection at a time."""
+    """Returns the percentage of one core that this process uses to renew Leases at this rate, one after another."""
     path = f"/apis/coordination.k8s.io/v1/namespaces/{NODE_LEASES}/leases"
     names = [f"bench-{number}" for number in range(100)]
     for name in names:

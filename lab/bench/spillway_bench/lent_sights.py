@@ -1,4 +1,4 @@
-"""What a pool and its owners show of lent nodes and their pods over their own APIs, and when it was seen there."""
+"""Observes lent nodes and their pods by watches of the pool's and the owners' APIs, with the time of each change."""
 
 import asyncio
 import time
@@ -16,7 +16,7 @@ from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_UID, virtual_node
 RUNNING: Final = "Running"
 ENDED: Final = ("Succeeded", "Failed")
 NodeKey = tuple[str, str]
-"""Owner and node."""
+"""(owner, node)"""
 
 
 class SeenSpec(Struct, frozen=True, gc=False, rename="camel"):
@@ -38,7 +38,10 @@ SEEN_PODS: Final = Kind("", "v1", "pods", SeenPod)
 
 @dataclass(slots=True)
 class PodTimes:
-    """Of one pool pod: when it was first seen so; 0: never. started: its real pod runs. mirrored: it says so, too."""
+    """The times at which a pool pod was first seen in each state; 0: not yet.
+
+    bound: it has a node. created: its real pod exists. started: its real pod runs. mirrored: the pool pod shows that.
+    """
 
     bound: float = 0.0
     created: float = 0.0
@@ -48,10 +51,12 @@ class PodTimes:
 
 @dataclass(slots=True)
 class Sights:
-    """times: by uid of the pool pod, of all that ever were. The other fields are of what is there now.
+    """The observations of all clusters.
 
-    real: the pool pod's uid and the node, by uid of the real pod. lost_ready: virtual nodes that were Ready and then
-    were not, though they were there. own: pods of an owner's own people by uid, with their node.
+    times: of every pool pod so far, by uid. Most other fields describe the objects that exist now.
+    real: (uid of the pool pod, node) by uid of the real pod.
+    own: (node, phase) of each pod of the owners' own users, by uid.
+    lost_ready: how often an existing virtual node was no longer Ready.
     """
 
     times: dict[str, PodTimes] = field(default_factory=dict)
@@ -76,14 +81,17 @@ class Sights:
         return found
 
     def node_usable_since(self, node: NodeKey) -> float | None:
-        """When the last was gone of taint, virtual node and pool pods; None: something of it is there."""
+        """Returns when the taint, the virtual node and the pool's pods were all gone; None while one is there."""
         name = virtual_node_name(*node)
         if node in self.tainted or name in self.virtual or self.pods_on.get(node):
             return None
         return max(self.untainted_at[node], self.virtual_gone_at[name], self.emptied_at.get(node, 0.0))
 
     def settled_pod_count(self) -> int:
-        """Pool pods that run, with exactly one real pod each; -1 while a real pod is there that has none of its own."""
+        """Returns the number of running pool pods that have a real pod.
+
+        Returns -1 while a pool pod has two real pods, or a real pod has no pool pod.
+        """
         of_pool = [uid for uid, _ in self.real.values()]
         whole = len(of_pool) == len(set(of_pool)) and set(of_pool) <= self.pool_pods
         return len(self.running & set(of_pool)) if whole else -1
@@ -156,7 +164,7 @@ class Sights:
 
 @asynccontextmanager
 async def watch_clusters(pool: ClusterApi, owners: Mapping[str, ClusterApi]) -> AsyncIterator[Sights]:
-    """Follows them all, from before anything is lent."""
+    """Watches all clusters and yields the observations. It must start before any node is lent."""
     sights = Sights()
     follows = [
         _follow_objects(pool, SEEN_PODS, sights.note_pool_pod),
@@ -182,7 +190,10 @@ def _note_for_cluster(note: Callable[..., None], cluster: str) -> Callable[..., 
 
 
 async def _follow_objects(api: ClusterApi, kind: Kind, note: Callable[..., None]) -> None:
-    """A second list would tell of nothing that went meanwhile, so there may be none."""
+    """Follows the objects of a kind by one list and one watch. Fails if the watch needs a second list.
+
+    A second list would not show the objects that were removed meanwhile.
+    """
     listed = False
     async for batch in api.follow_objects(kind):
         for change in batch:

@@ -1,4 +1,4 @@
-"""What this machine and its software are, and how much memory a process of ours has."""
+"""Describes this machine and its software, and reads the memory and CPU time of processes."""
 
 import os
 import platform
@@ -19,7 +19,10 @@ _KIBIBYTE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """resident: PSS, in which a page that several processes map counts for its share only. peak: of the whole RSS."""
+    """The memory of a process in MB.
+
+    resident_mb: PSS, which counts only a share of a page that several processes map. peak_mb: the largest RSS.
+    """
 
     resident_mb: float
     peak_mb: float
@@ -36,7 +39,7 @@ def cpu_seconds_of(pid: int) -> float:
 
 
 def facts() -> dict[str, str]:
-    """What a reader needs to know to compare the figures with those of another day."""
+    """Returns the facts about machine and software that a reader needs to compare figures of different days."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "commit": _git_commit(),

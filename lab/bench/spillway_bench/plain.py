@@ -1,4 +1,4 @@
-"""The straightforward NumPy computation that the planner's speed is held against: one matrix, whole passes over it."""
+"""The baseline for the planner's speed: a simple NumPy computation with whole passes over one matrix of all nodes."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ COPIES = 5
 
 
 def measure_copy_bytes_per_second() -> float:
-    """What one core copies, read and write counted, best of some."""
+    """Returns the bytes per second that one core copies, reads plus writes. It is the best of several copies."""
     source = np.ones(COPY_BYTES // 8)
     target = np.empty_like(source)
     best = 0.0
@@ -30,7 +30,10 @@ def measure_copy_bytes_per_second() -> float:
 
 
 class Plain:
-    """free: int64 [resources, all nodes], cluster after cluster. classes: [all nodes], label set and taint set."""
+    """All nodes of a fleet in arrays, cluster after cluster.
+
+    allocatable, requested: amounts, [resources, all nodes]. label_set, taint_set: the number of the set, [all nodes].
+    """
 
     def __init__(self, clusters: Sequence[NodeColumns]) -> None:
         first = clusters[0]
@@ -50,11 +53,11 @@ class Plain:
 
     @property
     def bytes_of_one_pass(self) -> int:
-        """Free cpu, memory and pods of all nodes, once."""
+        """Returns the bytes of the free cpu, memory and pods of all nodes, as int64."""
         return 3 * 8 * len(self.label_set)
 
     def replicas_in_each_cluster(self, shape: Shape) -> Int64s:
-        """[clusters]: replicas by resources, labels and taints, in one go over all clusters."""
+        """Returns the replicas that fit in each cluster by resources, labels and taints, as an array [clusters]."""
         result: Int64s = np.add.reduceat(self._replicas_by_node(shape, slice(None)), self.starts)
         return result
 
@@ -79,7 +82,7 @@ class Plain:
         return result
 
     def add_or_remove_pod(self, cluster: int, row: int) -> NodeColumns:
-        """That node with a pod more on it, or fewer when it is full; as a collector sends it."""
+        """Adds a pod to a node, or removes one when the node is full. Returns the node as a collector would send it."""
         place = cluster * self.nodes + row
         free = self.allocatable[:, place] - self.requested[:, place]
         sign = 1 if free[self.resources["cpu"]] > 2_000 else -1

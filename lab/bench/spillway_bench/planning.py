@@ -1,7 +1,7 @@
-"""The planner's core on a big fleet, without log and gRPC: a process that measures and prints its figures as JSON.
+"""Measures the planner's core on a big fleet, without log and gRPC, and prints the figures as JSON.
 
-Each figure comes with that of a plain NumPy computation and that of the memory alone, measured in the same run. Times
-are CPU times of this one thread, which waits for nothing: so what else runs on the machine disturbs them little.
+Each figure comes with two others of the same run: the time of a plain NumPy computation, and the time that memory
+bandwidth alone would need. Times are CPU times of this one thread, so other programs disturb them little.
 """
 
 import argparse
@@ -50,13 +50,13 @@ from .plain import Plain, measure_copy_bytes_per_second
 
 NOW = 1_000.0
 UNBOUND_OF = 20
-"""Of so many workloads that are there at the start one is not bound yet."""
+"""One of this many workloads at the start is not bound yet."""
 LOOP_SECONDS = 20.0
-"""After so long a loop of samples ends, whatever their number."""
+"""The time after which a loop of samples ends, once it has SAMPLES_MIN samples."""
 SAMPLES_MIN = 3
 PLAIN_SAMPLES = 30
 REPLICAS_EXPLAINED = 20_000
-"""Of what asks for nearly all of the largest nodes: more than have a place."""
+"""The replicas of the explained workload. Each needs nearly a whole large node, so not all of them have a place."""
 T = TypeVar("T")
 
 
@@ -71,7 +71,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Bench:
-    """A planner's state with the fleet in it, and what is needed to go on feeding it."""
+    """A planner's state with the fleet, and the sequences and shapes that further records need."""
 
     size: FleetSize
     state: PlannerState = field(default_factory=lambda: PlannerState(PlannerRules(capacity_age_max=1e9)))
@@ -80,7 +80,7 @@ class Bench:
     decided: int = 0
 
     def next_moment(self) -> Moment:
-        """Of the next decision, a millisecond later than the one before."""
+        """Returns the moment of the next decision, one millisecond after the last one."""
         self.decided += 1
         now_ms = int(NOW * 1000) + self.decided
         return Moment(now_ms / 1000, now_ms, Generation(9, self.decided))
@@ -93,7 +93,7 @@ class Bench:
         self.state.apply_event(event, NOW, self.sequences[cluster], rows)
 
     def plan_workload(self, manifest: str) -> tuple[float, PlacementDecided]:
-        """Seconds of the division and of the reservation of what it gave."""
+        """Plans a workload and applies its placement. Returns (CPU seconds of division and reservation, placement)."""
         declaration = read_manifests((manifest,))
         declared = declaring.next_declaration(self.state, declaration, None)
         subject = PlacementSubject(declared, read_template(declared.manifest, declared.namespace), None)
@@ -108,13 +108,13 @@ class Bench:
             return seconds + time.thread_time() - started, placed.placement
 
     def bind_replicas(self, placement: PlacementDecided) -> None:
-        """The clusters show all replicas of it as bound."""
+        """Applies reports in which the clusters show all replicas of the placement as bound."""
         for part in placement.parts:
             self.apply_capacity_change(part.cluster, facts=(facts_of_part(placement.name, part),))
 
 
 class Collected:
-    """CPU seconds in which garbage was looked for: by all that was done meanwhile, what is not measured included."""
+    """The CPU seconds of Python's garbage collections in the block, also of those outside measured parts."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -140,7 +140,7 @@ def percentile_ms(seconds: Sequence[float], percent: float) -> float:
 
 
 def entries_within_time(entries: Iterable[T]) -> Iterator[T]:
-    """As many as there is time for, and some at least."""
+    """Yields entries until LOOP_SECONDS are over, but at least SAMPLES_MIN of them."""
     started = time.monotonic()
     for number, entry in enumerate(entries):
         if number >= SAMPLES_MIN and time.monotonic() - started > LOOP_SECONDS:
@@ -149,11 +149,11 @@ def entries_within_time(entries: Iterable[T]) -> Iterator[T]:
 
 
 Found = Iterator[tuple[str, float, float, float]]
-"""(name, value, of plain NumPy, of the memory alone)."""
+"""(name, value, value of plain NumPy, value that memory bandwidth alone would allow)"""
 
 
 def measure_fleet(size: FleetSize, counts: Counts, parts: Sequence[str]) -> Found:
-    """parts: of PARTS; what the fleet itself costs comes first in any case."""
+    """Yields the figures of the fleet itself, and then those of `parts`, which are names in PARTS."""
     bench = Bench(size)
     blocks = [capacity_reported_event(index, size.nodes) for index in range(size.clusters)]
     refresh_seconds = _refresh_fleet(bench, blocks)
@@ -174,7 +174,7 @@ def measure_fleet(size: FleetSize, counts: Counts, parts: Sequence[str]) -> Foun
 
 
 def _refresh_fleet(bench: Bench, blocks: Sequence[CapacityReported]) -> float:
-    """CPU seconds from packed records of whole blocks to arrays, where there are such of the blocks before."""
+    """Returns the CPU seconds to turn packed records of whole blocks into arrays that replace those of older blocks."""
     for index in range(bench.size.clusters):
         bench.state.apply_event(cluster_joined_event(index), NOW)
     for block in blocks:
@@ -186,7 +186,7 @@ def _refresh_fleet(bench: Bench, blocks: Sequence[CapacityReported]) -> float:
 
 
 def _place_known_workloads(bench: Bench) -> None:
-    """All shapes are alive: each has a workload, most of which are bound. The heap is as of a planner that read it."""
+    """Places a workload for each shape and binds most of them. The heap is then as after a planner's start."""
     for index in range(bench.size.clusters):
         bench.apply_capacity_change(cluster_name(index))
     for number, manifest in enumerate(random_deployment_manifests(bench.size.shapes, KINDS, "known")):
@@ -198,7 +198,7 @@ def _place_known_workloads(bench: Bench) -> None:
 
 
 def _measure_node_change_cost(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
-    """One pod more on one node, until the room of every shape in its cluster is known again."""
+    """Measures the time from one more pod on a node until the room of every shape in its cluster is known again."""
     random = np.random.default_rng(1)
     seconds, plainly = [], []
     shapes = list(bench.shapes.values())
@@ -214,7 +214,7 @@ def _measure_node_change_cost(bench: Bench, plain: Plain, bandwidth: float, coun
 
 def _time_node_change(bench: Bench, index: int, rows: NodeColumns, shapes: Sequence[Shape]) -> float:
     name = cluster_name(index)
-    for shape in shapes:  # Whatever else has changed there is not this change's doing.
+    for shape in shapes:  # Earlier changes must not count for this one.
         bench.state.room_in_cluster(name, shape, False, NOW)
     started = time.thread_time()
     bench.apply_capacity_change(name, rows)
@@ -255,7 +255,7 @@ def _measure_plans(bench: Bench, plain: Plain, bandwidth: float, counts: Counts)
 
 
 def _measure_plans_apart(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
-    """Shapes that look at other pods: topology spread and anti-affinity over hostnames."""
+    """Measures plans of shapes with rules about other pods: topology spread and anti-affinity over hostnames."""
     seconds, shapes = [], []
     for manifest in entries_within_time(random_deployment_manifests(bench.size.shapes_apart, APART_KINDS, "apart")):
         taken, placement = bench.plan_workload(manifest)
@@ -278,7 +278,7 @@ def _measure_plans_apart(bench: Bench, plain: Plain, bandwidth: float, counts: C
 
 
 def _measure_explanations(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
-    """Of large workloads that are not declared, of which a part has no place, with the changes that would let it in."""
+    """Measures explanations of large undeclared workloads, which do not fit whole, with the changes that would help."""
     wholes, longest, offered = [], [], 0
     plainly = []
     for number in entries_within_time(range(counts.explained)):
@@ -303,7 +303,7 @@ def _measure_explanations(bench: Bench, plain: Plain, bandwidth: float, counts: 
 
 
 def _time_explanation(bench: Bench, request: ExplainRequest) -> tuple[list[float], ExplainReply]:
-    """Seconds of each step, between which a planner serves others."""
+    """Returns (CPU seconds of each step of an explanation, its reply). Between steps a planner serves other callers."""
     steps = explanation.explain_placement(bench.state, request, bench.next_moment(), None)
     seconds: list[float] = []
     while True:
@@ -323,7 +323,7 @@ def _time_plain_totals(plain: Plain, shape: Shape) -> float:
 
 
 def _rename_manifest(manifest: str, name: str) -> str:
-    """The same pods under another name."""
+    """Returns the manifest with another name and the same pods."""
     parsed = json.loads(manifest)
     parsed["metadata"]["name"] = name
     return json.dumps(parsed)
@@ -335,7 +335,7 @@ PARTS: Mapping[str, Callable[[Bench, Plain, float, Counts], Found]] = {
     "apart": _measure_plans_apart,
     "explain": _measure_explanations,
 }
-"""In this order: what one leaves reserved is there for the next."""
+"""The parts, in the order in which they run. Reservations of one part are still there in the next."""
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""The least that a service could do between one topic and another: consume, and write as many records in transactions.
+"""The baseline of a service between two topics: it consumes records and writes as many in transactions.
 
-`python -m spillway_bench.relay HOST:PORT FROM TO`, until it is ended. It says "ready" when it reads.
+`python -m spillway_bench.relay HOST:PORT FROM TO` runs until it is killed. It prints "ready" when it reads.
 """
 
 import asyncio

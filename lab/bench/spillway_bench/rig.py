@@ -1,4 +1,4 @@
-"""The platform under measurement: a stack of its own, one empty cluster, one big one, and what to ask of them."""
+"""The platform under measurement: a stack of its own with an empty cluster and a big one, and helpers to query them."""
 
 import asyncio
 import sys
@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured."""
+    """The sizes of the fleet and the numbers of samples."""
 
     nodes: int = 1_000
     pods: int = 20_000
@@ -68,7 +68,10 @@ QUICK = Sizes(
 
 
 def empty_cluster_name() -> str:
-    """A cluster in the big one's partition, so that one collector has both: its memory before is the baseline."""
+    """Returns a cluster name in the big cluster's partition, so that one collector follows both clusters.
+
+    The collector's memory with the empty cluster alone is then the baseline of its memory with both.
+    """
     count = TopicSettings().partitions_cluster
     names = (f"empty-{number}" for number in range(100_000))
     return next(name for name in names if partition_of(name, count) == partition_of(BIG, count))
@@ -78,14 +81,14 @@ EMPTY = empty_cluster_name()
 
 
 def new_stack(folder: Path, say: Say) -> Stack:
-    """One node, since a cluster without any might be taken for one that is not there."""
+    """Returns a stack whose empty cluster has one node: a cluster without nodes never counts as ready."""
     empty = MemberPlan(EMPTY, "own", (MemberNodes(1, "only", 4_000, 16 * GIB),), room=8)
     return Stack(StackOptions(folder, fleet=(empty,), outlives=False), say)
 
 
 @dataclass(frozen=True, slots=True)
 class Rig:
-    """A stack that is up. Clusters are joined by the first measurement."""
+    """A running stack. The first measurement joins the clusters."""
 
     stack: Stack
     addresses: Addresses
@@ -133,7 +136,7 @@ class Rig:
         return pids[0]
 
     def cpu_seconds_by_program(self) -> dict[str, float]:
-        """Spent so far, by program."""
+        """Returns the CPU seconds that each program has used so far, by its name."""
         return {entry.name: cpu_seconds_of(entry.pid) for entry in self.stack.status() if entry.pid}
 
     def is_program_ready(self, program: str) -> bool:
@@ -145,31 +148,31 @@ class Rig:
             return False
 
     def read_own_metric(self, program: str, name: str) -> float:
-        """A metric as the program itself counts it, summed over its labels."""
+        """Returns a metric from the program's own metrics page, summed over its labels."""
         port = self._port_book.port_by_name()[f"{program}-health"]
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             lines = answer.read().decode().splitlines()
         return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
-    # ── What the platform says ──────────────────────────────────────────────────────────────────────────────────
+    # ── Answers of the platform ─────────────────────────────────────────────────────────────────────────────────
 
     async def active_planner_address(self) -> str:
-        """host:port of the active planner."""
+        """Returns host:port of the active planner. Raises Unmeasured if none is active."""
         await self.client.list_clusters(ListClustersRequest())
         if not self.client.active_instance_address():
             raise Unmeasured("no planner says which one is active")
         return self.client.active_instance_address()
 
     async def active_planner_program(self) -> str:
-        """The name of its program."""
+        """Returns the program name of the active planner, as planner-1."""
         return f"planner-{self.addresses.planners.index(await self.active_planner_address()) + 1}"
 
     def address_of_planner(self, planner: str) -> str:
-        """Of a program that active_planner named."""
+        """Returns host:port of a planner by its program name, as planner-1."""
         return self.addresses.planners[int(planner.rpartition("-")[2]) - 1]
 
     async def collector_of(self, cluster: str) -> str:
-        """The program that took the cluster last, as the log has it."""
+        """Returns the collector program that took the cluster's turn last, from the log."""
         holder = ""
         async with self.new_bus() as bus, bus.follow_topics((CAPACITY_CHANGES,)) as feed:
             ends = await feed.end_offsets()

@@ -1,4 +1,4 @@
-"""Runs the measurements one after another, shows them, writes them down. One that fails does not lose the others."""
+"""Runs the measurements one after another and writes their figures. If one fails, the others still count."""
 
 import argparse
 import asyncio
@@ -37,7 +37,7 @@ from .takeovers import measure_collector_takeover, measure_planner_takeover
 OUTPUT = Path("build/bench.json")
 FOLDER = Path("build/bench")
 TOTAL_SECONDS = 510.0
-"""Of all measurements together, without starting and stopping the platform."""
+"""The longest time of all measurements together, without the start and stop of the platform."""
 _REASON_CHARACTERS_MAX = 300
 _WIDTH = 150
 
@@ -46,7 +46,7 @@ Found = Mapping[str, Measured]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What gives these figures, within so many seconds."""
+    """A function that measures the figures `names` within `seconds`."""
 
     measure: Callable[[Rig], Awaitable[Found]]
     names: tuple[str, ...]
@@ -58,7 +58,7 @@ STACKS = (
     (SCALING_FROM_LOG, "scaling-from-log", measure_scaling_from_log),
     (LENDING, "lending", measure_lending),
 )
-"""Figures that are measured on a stack of their own: names, folder, how."""
+"""The measurements with a stack of their own: (figures, folder, function)."""
 MEASUREMENTS = (
     Measurement(
         measure_big_cluster,
@@ -78,7 +78,7 @@ MEASUREMENTS = (
         ("node_change_visible_p50_ms", "node_change_visible_p99_ms", "node_change_poll_p50_ms"),
         150,
     ),
-    # Before the applies: its replicas need most of a node.
+    # This one comes before the applies, because its replicas need most of a node.
     Measurement(measure_freed_capacity, ("freed_to_placed_p50_ms", "freed_to_placed_p99_ms"), 120),
     Measurement(measure_applies, ("apply_p50_ms", "apply_p99_ms"), 80),
     Measurement(measure_burst, ("apply_burst_per_s",), 60),
@@ -101,7 +101,7 @@ def main() -> int:
     known = facts()
     sizes = QUICK if asked.quick else LARGE if asked.large else FULL
     figures = []
-    for module, names in FIGURES_BY_MODULE.items():  # First, while nothing of ours runs beside it.
+    for module, names in FIGURES_BY_MODULE.items():  # These come first, while no other part of ours runs.
         if not asked.only or set(asked.only) & set(names):
             figures += run_separate_measurement(names, partial(measure_in_subprocess, module, sizes.in_process_small))
     for names, folder, measure in STACKS:
@@ -134,7 +134,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 def run_separate_measurement(names: Sequence[str], measure: Callable[[], Found]) -> list[Figure]:
-    """Figures that need no platform, or one of their own."""
+    """Returns the figures of a measurement that needs no shared platform. After an error they carry its text."""
     try:
         found = measure()
     except Exception as error:
@@ -146,7 +146,7 @@ def run_separate_measurement(names: Sequence[str], measure: Callable[[], Found])
 
 
 def _first_error(error: BaseException) -> BaseException:
-    """What went wrong at first, not that a group of tasks ended for it."""
+    """Returns the first error inside an exception group, or the error itself."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
@@ -158,7 +158,7 @@ def with_goal_of_large(figure: Figure) -> Figure:
 
 
 def measure_on_new_platform(wanted: Sequence[Measurement], sizes: Sizes, folder: Path) -> list[Figure]:
-    """Starts a platform of its own, and ends it whatever happens."""
+    """Starts a platform, measures on it, and stops it in any case. Returns the figures."""
     say = _make_timed_say()
     stack = new_stack(folder, say)
     try:
@@ -207,7 +207,7 @@ async def _run_measurement(entry: Measurement, rig: Rig, seconds: float) -> list
 
 
 def _make_timed_say() -> Callable[[str], None]:
-    """Progress, with the time since this was made."""
+    """Returns a function that prints progress with the seconds since its creation."""
     started = time.monotonic()
 
     def print_with_time(text: str) -> None:

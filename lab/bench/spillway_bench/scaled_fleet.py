@@ -1,4 +1,4 @@
-"""The workloads with policies that the autoscaler is measured on, as the records that collectors and people write."""
+"""Makes the records of workloads, scale policies and pods on which the autoscaler is measured."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -33,7 +33,11 @@ QUEUE = {
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """workloads: each with 20 pods in 10 clusters. records: that are decided on, first one of each workload."""
+    """The size of the fleet.
+
+    workloads: the number of workloads, each with 20 pods in 10 clusters.
+    records: the number of samples to decide on; the first ones are one for each workload.
+    """
 
     workloads: int = 10_000
     records: int = 40_000
@@ -56,7 +60,7 @@ def workload_declared_event(number: int) -> WorkloadDeclared:
 def policy_declared_event(
     number: int, metric: Mapping[str, object], generation: Generation, at_ms: int
 ) -> ScalePolicyDeclared:
-    """A HorizontalPodAutoscaler; every other one with behaviour."""
+    """Returns the declaration of a HorizontalPodAutoscaler. Every second one has a behavior."""
     name = workload_name(number)
     spec = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
@@ -79,7 +83,7 @@ def policy_declared_event(
 def pods_observed_event(
     number: int, cluster: int, used_milli: tuple[int, ...], at_ms: int, sequence: int
 ) -> PodsObserved:
-    """All pods of a workload in one cluster, with a sample each."""
+    """Returns the report of all pods of a workload in one cluster, with a sample of each pod."""
     name = workload_name(number)
     found = tuple(
         ObservedPod(
@@ -100,13 +104,13 @@ def pods_observed_event(
 
 
 def pods_events_of_workload(number: int, at_ms: int) -> Iterator[PodsObserved]:
-    """Of a workload, once."""
+    """Yields one report for each cluster of a workload, all with the same usage."""
     for cluster in range(CLUSTERS):
         yield pods_observed_event(number, cluster, (300,) * PODS_EACH, at_ms, 1)
 
 
 def pod_sample_events(size: Size, from_ms: int) -> Iterator[PodsObserved]:
-    """New samples of one workload in one cluster, a millisecond apart; first of each workload once."""
+    """Yields reports of one workload in one cluster each, a millisecond apart. Each workload comes once at first."""
     chance = Random(SEED)
     for number in range(size.records):
         used = tuple(chance.randrange(500) for _ in range(PODS_EACH))

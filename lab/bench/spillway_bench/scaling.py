@@ -1,9 +1,9 @@
-"""The autoscaler by itself: a process that hears records as hpa does and prints its figures as JSON.
+"""Measures the autoscaler's code alone, with the records that hpa reads, and prints the figures as JSON.
 
-Each record is one cluster's newest samples of a workload, and asks for one decision. Before anything is timed each
-workload was decided on once, as each is when its policy is declared: the first time, all its clusters are looked at.
-What is compared with it works out every decision from all the workload's pods anew, on the same records; both must
-decide the same, and leave the same to later decisions. Times are CPU times of the one thread.
+Each record has the newest samples of a workload in one cluster, and leads to one decision. Before the timed part each
+workload is decided on once, as when its policy is declared: the first decision looks at all its clusters. The baseline
+computes every decision anew from all pods of the workload, on the same records. Both must make the same decisions and
+keep the same states. Times are CPU times of this one thread.
 """
 
 import argparse
@@ -47,27 +47,27 @@ from whole_clusters import WholeClusters
 PARTITIONS = TopicSettings().partitions_workload
 NOW_MS = 1_000_000_000
 GROUP = 200
-"""Records whose states are written together, as under load."""
+"""The number of records whose states are written together, as hpa does under load."""
 Events = list[Event]
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A record as the log has it."""
+    """A record with its place in the log and its bytes."""
 
     heard: HeardRecord
     kind: str
     data: bytes
 
     def decode_record(self) -> HeardRecord:
-        """As if it had come just now."""
+        """Returns the record, decoded from its bytes as when it is consumed."""
         heard = self.heard
         event = decode_event(heard.topic, self.kind, self.data)
         return HeardRecord(heard.topic, heard.partition, heard.offset, heard.key, event)
 
 
 class Log:
-    """Gives each record its place."""
+    """Gives each record its partition and offset."""
 
     def __init__(self) -> None:
         self._ends: dict[tuple[str, int], int] = {}
@@ -80,7 +80,7 @@ class Log:
 
 
 def make_state(size: Size, log: Log, make_inputs: Callable[[], WorkloadInputs]) -> HpaState:
-    """All workloads with their pods and policies, and the turn taken; nothing is decided yet."""
+    """Returns the state of an active hpa with all workloads, pods and policies, before its first decision."""
     state = HpaState(DEFAULT_RULES, lambda key: partition_of(key, PARTITIONS))
     state.apply_early_records()
     for number in range(size.workloads):
@@ -100,7 +100,7 @@ def make_state(size: Size, log: Log, make_inputs: Callable[[], WorkloadInputs]) 
 
 
 def decide_on_group(state: HpaState, group: Sequence[HeardRecord]) -> Events:
-    """What is decided on a group, as service.py has it done."""
+    """Returns the decisions on a group of records, in the same steps as hpa's service."""
     events: Events = []
     for heard in group:
         events += state.decide_on_record(heard, heard.at_ms)
@@ -112,7 +112,7 @@ def split_into_groups(records: Sequence[Written]) -> list[Sequence[Written]]:
 
 
 def decide_on_records(state: HpaState, records: Sequence[Written]) -> tuple[float, Events]:
-    """(CPU seconds of deciding alone, what was decided)."""
+    """Returns (CPU seconds of the decisions alone, their events)."""
     seconds, decided = 0.0, []
     for group in split_into_groups(records):
         heard = [record.decode_record() for record in group]
@@ -124,7 +124,11 @@ def decide_on_records(state: HpaState, records: Sequence[Written]) -> tuple[floa
 
 
 def time_whole_processing(state: HpaState, records: Sequence[Written]) -> tuple[float, float]:
-    """CPU seconds from the bytes of records to those of what follows; and of reading and writing these alone."""
+    """Returns two CPU times in seconds.
+
+    The first is from the bytes of records to the bytes of decisions and states. The second is of decoding and encoding
+    the same bytes alone.
+    """
     whole = alone = 0.0
     for group in split_into_groups(records):
         began = time.process_time()

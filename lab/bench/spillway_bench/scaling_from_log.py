@@ -1,8 +1,8 @@
-"""How long a value of a metric takes to become a decision, through real Kafka: one hpa as a process, many workloads.
+"""Measures the time from a metric's value to the decision, through real Kafka, with one hpa process and many workloads.
 
-Policies, workloads and a first value of each are in the log before anything is timed. Then values are published at a
-rate, open loop; some change the size, each of another workload, and those are timed: from when the value was due to be
-published until its ScaleDecided was read, committed. The others repeat what is known, and cost a decision each too.
+Policies, workloads and a first value of each workload are in the log before the timed part. Then values are published
+at a fixed rate. Some values change the size of a workload, each of another one. They are timed from the moment at which
+the value is due until its committed ScaleDecided is read. The other values repeat known ones, and also cost a decision.
 """
 
 import asyncio
@@ -42,26 +42,26 @@ FIGURES = (
 SECONDS_MAX = 400.0
 STARTS_SECONDS = 120.0
 LATE_SECONDS = 20.0
-"""How long after the last value its decision is waited for."""
+"""The longest wait for the last decision after the last value."""
 EVENTS_IN_TRANSACTION = 500
 TICK_SECONDS = 0.01
 EACH_MILLI = 10_000
 GROWN = 23
-"""Replicas that a changed value asks for: beyond the tolerance of what there are, within any rate."""
+"""The replicas that a changed value asks for: outside the tolerance, and within the limits of scaling rates."""
 CHANGED = "changed"
-"""Source of the values that are timed."""
+"""The source field of the timed values."""
 LOAD_TYPE = f"{TYPE_PREFIX}{LoadObserved.__name__}"
 STATE_TYPE = f"{TYPE_PREFIX}{ScaleStateChanged.__name__}"
 POLL_MS = 100
 Counts = Callable[[bytes], bool]
-"""Whether a record's value is one that is waited for."""
+"""Returns whether a record's value is one that the measurement waits for."""
 _HPA = "hpa-1"
 _RELAYED = "bench-relayed"
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """per_second: values published. one_in: of so many values one changes a size."""
+    """A rate of values. per_second: values per second. one_in: one of this many values changes a size."""
 
     per_second: int
     seconds: float
@@ -84,7 +84,7 @@ QUICK = Plan(300, Rate(200, 3.0, 10), Rate(20, 3.0, 1))
 
 
 def measure_scaling_from_log(folder: Path, sizes: Sizes, say: Say) -> Mapping[str, Measured]:
-    """On a stack of its own, of which only the log and one hpa go on."""
+    """Measures on a stack of its own. Only its log and one hpa go on running."""
     stack = Stack(StackOptions(folder, fleet=(), instances=1, outlives=False), say)
     try:
         stack.stop_and_delete_data()
@@ -121,7 +121,7 @@ async def _measure_on_stack(stack: Stack, sizes: Sizes, say: Say) -> Mapping[str
 
 
 class Values:
-    """Values as they come: each changed one is of a workload that was not changed before."""
+    """Makes the values to publish. Each value that changes a size is for a workload that had no change before."""
 
     def __init__(self, workloads: int) -> None:
         self._replicas = [PODS] * workloads
@@ -137,7 +137,10 @@ class Values:
 
 
 async def _time_values(rig: Rig, bus: KafkaBus, plan: Plan, topic: str, counts: Counts) -> dict[Rate, list[float]]:
-    """At both rates, the lighter one first: seconds from when a changed value was due until topic said so."""
+    """Returns for each rate the seconds from the due time of each changed value until its record in `topic`.
+
+    The lighter rate is measured first.
+    """
     values, found = Values(plan.workloads), {}
     for rate in (plan.light, plan.full):
         before, began = rig.cpu_seconds_by_program(), time.monotonic()
@@ -152,7 +155,10 @@ async def _time_values(rig: Rig, bus: KafkaBus, plan: Plan, topic: str, counts: 
 
 
 async def _publish_at_rate(bus: KafkaBus, values: Values, rate: Rate, arrived: Mapping[str, float]) -> list[float]:
-    """Open loop: what is due in a tick is published at once, whether or not earlier ones were acknowledged."""
+    """Publishes values at a rate and returns the seconds of the changed ones.
+
+    The values due in a tick are published at once, also if earlier values are not acknowledged yet.
+    """
     due_by_key: dict[str, float] = {}
     tasks: list[asyncio.Task[object]] = []
     begin, number = time.perf_counter() + TICK_SECONDS, 0
@@ -179,7 +185,7 @@ async def _publish_at_rate(bus: KafkaBus, values: Values, rate: Rate, arrived: M
 
 @asynccontextmanager
 async def _watch_arrivals(bootstrap: str, topic: str, counts: Counts) -> AsyncIterator[Mapping[str, float]]:
-    """When the first record of each key that counts was read, committed, from now on."""
+    """Yields a map with the time of the first committed record of each key that `counts`, from now on."""
     consumer: Any = AIOKafkaConsumer(
         topic, bootstrap_servers=bootstrap, enable_auto_commit=False, isolation_level="read_committed"
     )
@@ -205,7 +211,7 @@ async def _watch_arrivals(bootstrap: str, topic: str, counts: Counts) -> AsyncIt
         await consumer.stop()
 
 
-# ── The least there is, beside it ───────────────────────────────────────────────────────────────────────────────────
+# ── The baseline ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _is_changed_value(value: bytes) -> bool:
@@ -215,7 +221,7 @@ def _is_changed_value(value: bytes) -> bool:
 
 @asynccontextmanager
 async def _run_relay(rig: Rig, bus: KafkaBus) -> AsyncIterator[None]:
-    """A process that consumes values and produces as many records, transaction by transaction."""
+    """Runs a process that consumes the values and produces as many records in transactions, until the block ends."""
     admin: Any = AIOKafkaAdminClient(bootstrap_servers=rig.addresses.kafka)
     await admin.start()
     await admin.create_topics([NewTopic(_RELAYED, bus.partition_count(LOAD), 1)])
@@ -236,7 +242,7 @@ async def _run_relay(rig: Rig, bus: KafkaBus) -> AsyncIterator[None]:
         await process.wait()
 
 
-# ── What is there before ────────────────────────────────────────────────────────────────────────────────────────────
+# ── Records before the timed part ───────────────────────────────────────────────────────────────────────────────────
 
 
 async def _write_workloads_and_policies(bus: KafkaBus, plan: Plan) -> None:
@@ -258,7 +264,7 @@ async def _write_events(writer: Writer, events: Sequence[Event]) -> None:
 
 
 async def _start_hpa(rig: Rig, bus: KafkaBus, plan: Plan) -> None:
-    """The process is active, and has decided on a first value of each workload."""
+    """Starts hpa and waits until it is active and has decided on a first value of each workload."""
     started = time.perf_counter()
     await asyncio.to_thread(rig.stack.supervision.start_program, _HPA)
 
@@ -270,7 +276,7 @@ async def _start_hpa(rig: Rig, bus: KafkaBus, plan: Plan) -> None:
     first_ms = time.time_ns() // 1_000_000
 
     def is_after_first_value(state: bytes) -> bool:
-        """A turn begins with a decision on each policy without a value, and with a state of that."""
+        """Returns whether a state is from after the first values. A turn begins with states without any value."""
         event = decode_event(SCALE_STATE.name, STATE_TYPE, state)
         return isinstance(event, ScaleStateChanged) and event.at_ms >= first_ms
 

@@ -1,7 +1,7 @@
-"""What our gRPC front costs a call over TLS, and what calls take while strangers call: with paths that are no text,
-with tokens that nobody has, and without the client certificate that is asked for.
+"""Measures the cost of our gRPC front for a call over TLS, and calls during a flood of bad calls from strangers.
 
-A server of ours, grpcio's own, and the crowd are a process each.
+Bad calls have paths that are no text, unknown tokens, or no client certificate although one is required. Our server,
+grpcio's own server and the strangers are a process each.
 """
 
 import argparse
@@ -45,7 +45,7 @@ _MS = 1000.0
 
 
 class Nothing:
-    """The planner that has no cluster."""
+    """A planner without clusters, whose answers cost nothing."""
 
     def active_instance_address(self) -> str:
         return ""
@@ -55,7 +55,7 @@ class Nothing:
 
 
 async def serve_front(folder: Path, client_ca: str = "") -> None:
-    """Our gRPC server over TLS. Its callers have tokens or, where client_ca (a file) is given, client certificates."""
+    """Runs our gRPC server over TLS. Callers have tokens or, with client_ca (a file), client certificates."""
     certificate, key = str(folder / "tls.pem"), str(folder / "tls.key")
     callers = str(folder / ("callers-mutual.json" if client_ca else "callers.json"))
     settings = RpcSettings(port=0, tls_certificate=certificate, tls_key=key, callers=callers, client_ca=client_ca)
@@ -65,7 +65,7 @@ async def serve_front(folder: Path, client_ca: str = "") -> None:
 
 
 async def serve_bare_grpc(folder: Path) -> None:
-    """The same answer by grpcio's server, to anybody."""
+    """Runs grpcio's own server, which gives the same answer to every caller."""
 
     async def answer_nothing(_: bytes, __: object) -> bytes:
         return b""
@@ -95,7 +95,7 @@ def _bad_call_bytes(flood: str) -> bytes:
 
 
 async def flood_server(folder: Path, port: int, flood: str) -> None:
-    """Until its input ends; then it says how many connections it made."""
+    """Makes bad calls until stdin ends, and then prints the number of its connections. flood: the kind of bad call."""
     tls = ssl.create_default_context(cafile=str(folder / "tls.pem"))
     tls.set_alpn_protocols(["h2"])
     bad, made, running = _bad_call_bytes(flood), 0, set[asyncio.Task[None]]()
@@ -142,7 +142,7 @@ def _p99_ms(seconds: list[float]) -> float:
 
 
 async def measure_calls_p99_ms(folder: Path, port: int, count: int, who: Mapping[str, Any]) -> float:
-    """Milliseconds, p99: each over a connection of its own; one that fails ends the measurement."""
+    """Returns the 99th percentile of calls in ms, each on a connection of its own. A failed call ends it."""
     asked = {"ca": str(folder / "tls.pem"), "retry_seconds": 0.0, **who}
 
     async def call_planner(_: int) -> None:
@@ -153,7 +153,7 @@ async def measure_calls_p99_ms(folder: Path, port: int, count: int, who: Mapping
 
 
 async def measure_call_p50_ms(folder: Path, port: int, count: int) -> float:
-    """Milliseconds, p50, one after another on one connection."""
+    """Returns the median of calls in ms, one after another on one connection."""
     credentials = grpc.ssl_channel_credentials((folder / "tls.pem").read_bytes())
     async with aio.secure_channel(f"localhost:{port}", credentials) as channel:
         ask: Callable[..., Awaitable[Any]] = channel.unary_unary(PATH)

@@ -1,4 +1,4 @@
-"""How long nobody decides, or looks, after the one whose turn it is was killed."""
+"""Measures the time without an active planner, or without a collector, after the one with the turn was killed."""
 
 import asyncio
 import os
@@ -18,15 +18,15 @@ DEADLINE_SECONDS = 45.0
 RESPAWN_SECONDS = 10.0
 READY_SECONDS = 40.0
 AGE_MARGIN_SECONDS = 0.2
-"""An age may be off by the way of its record through the log."""
+"""The error of an age: the time that its record needs through the log."""
 _POLL_SECONDS = 0.05
 
 Until = Callable[[str, int], Awaitable[None]]
-"""Returns when another instance does the work of that program, which had that process id."""
+"""Waits until another instance does the work of the program with this name and process id."""
 
 
 async def measure_planner_takeover(rig: Rig) -> Mapping[str, Measured]:
-    """Until an Apply is answered by another planner; the first one is sent at the moment of the signal."""
+    """Measures the time from the signal until another planner answers an Apply. The first is sent with the signal."""
 
     async def wait_for_other_planner(program: str, pid: int) -> None:
         seconds, endpoint = DEADLINE_SECONDS, rig.address_of_planner(program)
@@ -34,7 +34,7 @@ async def measure_planner_takeover(rig: Rig) -> Mapping[str, Measured]:
             while True:
                 was_gone, name = is_process_gone(pid), f"takeover-{time.monotonic_ns()}"
                 await client.apply(ApplyRequest((deployment(name, "bench", 1),), name))
-                # One that was asked to stop may still answer what it has.
+                # A planner that was asked to stop may still answer calls that it already has.
                 if was_gone or client.active_instance_address() != endpoint:
                     return
 
@@ -44,7 +44,7 @@ async def measure_planner_takeover(rig: Rig) -> Mapping[str, Measured]:
 
 
 async def measure_collector_takeover(rig: Rig) -> Mapping[str, Measured]:
-    """Until the big cluster's age is of a moment after the old collector's end."""
+    """Measures the time from the signal until a report of the big cluster is newer than the old collector's end."""
 
     async def wait_for_fresh_cluster(_: str, pid: int) -> None:
         while not is_process_gone(pid):
@@ -74,7 +74,7 @@ async def _measure_stopped_and_killed(rig: Rig, find: Callable[[], Awaitable[str
 async def _time_takeover(
     rig: Rig, program: str, find: Callable[[], Awaitable[str]], until: Until, *, clean: bool
 ) -> float:
-    """Seconds from the signal. Its supervisor may not bring the old process back before another took over."""
+    """Returns the seconds from the signal until the takeover. The supervisor must not restart the program before."""
     rig.say(f"{program} {'is stopped' if clean else 'is killed with -9'}")
     pid = rig.pid_of_program(program)
     started = time.monotonic()
@@ -98,7 +98,7 @@ async def _time_takeover(
 
 
 def _keep_program_down(rig: Rig, program: str, killed: int) -> None:
-    """The supervisor starts it again at once; it is stopped before it has read its settings."""
+    """Stops the program as soon as the supervisor has restarted it, before it has read its settings."""
     deadline = time.monotonic() + RESPAWN_SECONDS
     while not (pids := rig.stack.pids(program)) or pids == [killed]:
         if time.monotonic() > deadline:

@@ -1,1 +1,1 @@
-"""Breaks one part of a running platform at a time, and holds what was acknowledged against what is there."""
+"""Breaks one part of a running platform at a time, and compares acknowledged requests with the clusters' objects."""

@@ -58,9 +58,9 @@ class Kept:
 
 @dataclass(slots=True)
 class Follower:
-    """Follows one member's objects of some kinds by its own watches. paths: of the lists, by kind.
+    """Follows one member's objects of some kinds by its own watches.
 
-    known: objects by kind and uid. fresh: by kind, whether the watch works now.
+    paths: the path of the list, by kind. known: objects by kind and uid. fresh: True while the watch works, by kind.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Wall clocks that can be moved, one for each service: libfaketime, which leaves the monotonic clock alone."""
+"""Moves the wall clock of each service by libfaketime, which does not change the monotonic clock."""
 
 import email.utils
 import time
@@ -21,7 +21,7 @@ def clock_file(folder: Path, service: str) -> Path:
 
 
 def set_clock(folder: Path, service: str, ahead_seconds: int) -> None:
-    """In one step: the service reads the file at any moment."""
+    """Sets a service's clock ahead by writing its file in one step, because the service may read it at any moment."""
     file = clock_file(folder, service)
     fresh = file.with_suffix(".new")
     fresh.write_text(f"{ahead_seconds:+d}\n")
@@ -47,7 +47,7 @@ def clock_environment_by_service(folder: Path) -> Mapping[str, Mapping[str, str]
 
 
 def clock_offset_seconds(url: str) -> float:
-    """Seconds by which a service's wall clock is ahead of ours, from the date in its answer."""
+    """Returns the seconds by which a service's wall clock is ahead of ours, from the Date of its answer."""
     with urllib.request.urlopen(url, timeout=5) as answer:
         told = email.utils.parsedate_to_datetime(answer.headers["Date"])
     return told.timestamp() - time.time()

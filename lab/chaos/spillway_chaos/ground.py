@@ -39,7 +39,7 @@ ALL_SERVICES = (*SERVICES, *(f"{kind}-{number}" for kind in LENDING_KINDS for nu
 PULSE = "pulse"
 READY_SECONDS = 90.0
 BROKER_READY_SECONDS = 300.0
-"""Seconds. Kafka alone starts in 5 s. With twenty processes for each core it took 100 s."""
+"""The longest wait for a broker's start. Kafka alone starts in 5 s, with twenty processes for each core in 100 s."""
 _QUORUM_NOTE = "data/__cluster_metadata-0/quorum-state"
 _FAILED = '"event": "failed"'
 _POLL_SECONDS, _LOOK_SECONDS = 0.1, 0.05
@@ -87,7 +87,7 @@ class Ground:
     stories: int = 0
     _loading: asyncio.Task[None] | None = None
 
-    # ── What is there ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Comparison with the ledger ──────────────────────────────────────────────────────────────────────────────
 
     async def find_unsettled(self) -> list[Finding]:
         """Returns the differences from the acknowledged requests, both not yet reached and lost again."""

@@ -1,4 +1,4 @@
-"""Keeps the acknowledged requests, and compares them with the observed objects. Pure."""
+"""Keeps the acknowledged requests, and compares them with the observed objects. The module does no IO."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,10 +13,11 @@ LENDING_KINDS: tuple[Kind, ...] = ("lost", "doubled", "orphaned", "shared", "kep
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One kind of error. count: acknowledged requests lost, replicas doubled, objects and pods deleted, contradictions.
+    """One kind of error, and how often it occurred.
 
-    With lending: pods lost, doubled or orphaned; nodes shared, which owner and pool use at once; nodes kept, which
-    never return.
+    count: the number of lost acknowledged requests, doubled replicas, deleted objects and pods, or contradictions.
+    With lending: of pods that are lost, doubled or orphaned; of nodes that are shared, so owner and pool use them at
+    once; or of nodes that are kept, so they never return.
     """
 
     kind: Kind
@@ -28,9 +29,10 @@ class Finding:
 class Life:
     """One workload from its apply to the end of its delete; a name is used once.
 
-    acknowledged: the replicas of the last acknowledged request, None before the first. going: a delete was asked for.
-    gone: the delete was acknowledged. may_stop: running pods that scale-ins asked for may stop, whether acknowledged or
-    not.
+    acknowledged: the replicas of the last acknowledged request; None before the first.
+    asked: the replicas of the last request.
+    going: True once a delete was requested. gone: True once it was acknowledged.
+    may_stop: the running pods that requested scale-ins may stop, acknowledged or not.
     """
 
     name: str
@@ -63,7 +65,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """Everything that was removed in a cluster, by whomever, since the beginning of the audit."""
+    """The objects and running pods that anybody has removed in a cluster since the beginning of the audit."""
 
     objects: int = 0
     pods: int = 0
@@ -75,7 +77,7 @@ Place = tuple[str, str]
 
 @dataclass(slots=True)
 class Ledger:
-    """Every life so far. seen_before: deletions already reported, so that each counts in one round only."""
+    """All workloads so far. counted: the deletions already reported, so that each counts in one round only."""
 
     lives: dict[str, Life] = field(default_factory=dict)
     refusals: list[Finding] = field(default_factory=list)
@@ -87,7 +89,7 @@ class Ledger:
         self.refusals.clear()
         self.counted.clear()
 
-    # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Notes of requests ───────────────────────────────────────────────────────────────────────────────────────
 
     def note_request(self, name: str, replicas: int) -> None:
         life = self.lives.setdefault(name, Life(name))
@@ -111,7 +113,7 @@ class Ledger:
         """Notes two different answers to one idempotency key."""
         self.refusals.append(Finding("contradictory", f"{name}: {text}"))
 
-    # ── What is wrong ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Findings ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def find_unsettled(self, placed: Mapping[str, Placed], seen: Mapping[Place, Seen]) -> Iterator[Finding]:
         """Yields differences from the acknowledged requests. They are final only once the platform has had time to

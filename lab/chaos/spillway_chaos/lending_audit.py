@@ -1,4 +1,4 @@
-"""Watches nodes and pods of owners and of their pool with streams of its own, and looks at each change."""
+"""Watches nodes and pods of owners and their pool by streams of its own, and checks the loans at each change."""
 
 import asyncio
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ from .ledger import Finding
 from .lending_ledger import OWNED, LendingSeen, Node, PodSeen, find_doubled_pods, nodes_open_and_owned
 
 LENDABLE = "batch"
-"""Label, and key of a taint, of the nodes that are there to be lent: other work keeps off them."""
+"""The label of the nodes for lending, and the key of their taint, which keeps other pods away."""
 OWN_NAMESPACE, OFFLINE_NAMESPACE = "people", "offline"
 _PATHS = {"nodes": "/api/v1/nodes", "pods": "/api/v1/pods"}
 _ENDED = ("Succeeded", "Failed")
@@ -24,7 +24,7 @@ Entry = Mapping[str, Any]
 
 @dataclass(slots=True)
 class LendingMember(Follower):
-    """changed: set at every change."""
+    """Follows one member for the lending audit. changed: the event that is set at every change."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -37,7 +37,7 @@ class LendingMember(Follower):
 
 
 class LendingAudit:
-    """Of owners and one pool."""
+    """The audit of lending between owners and one pool."""
 
     def __init__(self, doors: Mapping[str, Door], owners: tuple[str, ...], pool: str) -> None:
         self._changed = asyncio.Event()
@@ -83,7 +83,7 @@ class LendingAudit:
         )
 
     def loan_by_node(self) -> dict[Node, str]:
-        """Of the nodes that are lent now, which loan it is."""
+        """Returns the loan of each node that is lent now, by (owner, node)."""
         return {
             (owner, node["metadata"]["name"]): node["metadata"]["annotations"].get("spillway.io/loan", "")
             for owner in self._owners
@@ -110,7 +110,11 @@ class LendingAudit:
             self._found.append(finding)
 
     async def _is_open_and_owned(self, node: Node) -> bool:
-        """Surely: the real node was untainted before and after its virtual node was seen open, and was not written."""
+        """Returns whether owner and pool can surely use the node at once.
+
+        That is certain if the real node had no taint both before and after its virtual node was seen open, and the
+        real node did not change in between.
+        """
         owner, name = node
         pool = self._members[self._pool].door
         try:
@@ -154,7 +158,7 @@ def _loan_state_of_node(node: Entry) -> str:
 
 
 def _is_node_open(node: Entry) -> bool:
-    """Whether any pod might be bound to it, whatever that tolerates."""
+    """Returns whether some pod could be bound to the node, with any tolerations."""
     amounts = node.get("status", {}).get("allocatable", {}).values()
     return not node.get("spec", {}).get("unschedulable") or any(amount != "0" for amount in amounts)
 

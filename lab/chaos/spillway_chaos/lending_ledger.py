@@ -1,4 +1,4 @@
-"""What members show of lending, and what is wrong with it; pure: told what was seen, says what was lost."""
+"""Finds errors of lending in the observed nodes and pods of all members. The module does no IO."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -15,7 +15,11 @@ Node = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PodSeen:
-    """node: where it is bound. pool_uid: of a real pod, whose it is. going: it is being deleted, or has ended."""
+    """An observed pod.
+
+    node: the node that it is bound to. pool_uid: of a real pod, the uid of its pool pod.
+    going: True if it is being deleted or has ended.
+    """
 
     uid: str
     node: str
@@ -26,11 +30,12 @@ class PodSeen:
 
 @dataclass(frozen=True, slots=True)
 class LendingSeen:
-    """What all members show at one moment.
+    """The state of all members at one moment.
 
-    states: of the nodes that are there to be lent, the value of our taint, OWNED without. opened: virtual nodes by
-    name, whether they take pods. pooled: offline pods in the pool. real: in the owners, the pools' pods. own: the
-    pods of each owner's own people.
+    states: the value of our taint on each node for lending; OWNED without the taint.
+    opened: True if a virtual node takes pods, by its name.
+    pooled: the offline pods in the pool.
+    real: the real pods of pool pods, by owner. own: the pods of the owner's own users, by owner.
     """
 
     states: Mapping[Node, str]
@@ -44,13 +49,13 @@ class LendingSeen:
 
 
 def nodes_open_and_owned(seen: LendingSeen) -> list[Node]:
-    """Nodes that their owner and the pool may use at once, as two streams tell it: each may be late."""
+    """Returns the nodes that their owner and the pool may use at once, by two streams. Either stream may be late."""
     names = seen.virtual_name_by_node()
     return [node for node, state in seen.states.items() if state == OWNED and seen.opened.get(names[node])]
 
 
 def find_doubled_pods(seen: LendingSeen) -> Iterator[tuple[str, Finding]]:
-    """Pool pods for which two real ones are there at once, with a name for each such finding. True at any moment."""
+    """Yields (name, finding) for each pool pod with more than one real pod. This is an error at any moment."""
     for owner, pods in seen.real.items():
         times = Counter(pod.pool_uid for pod in pods if not pod.going)
         for uid, count in times.items():
@@ -59,7 +64,7 @@ def find_doubled_pods(seen: LendingSeen) -> Iterator[tuple[str, Finding]]:
 
 
 def find_errors_at_home(seen: LendingSeen) -> Iterator[Finding]:
-    """What is not as it should be once owners have needed all their nodes for long enough: their pods run on each."""
+    """Yields the errors after owners have needed all their nodes for long enough: their pods must run on each node."""
     names = seen.virtual_name_by_node()
     for node, state in seen.states.items():
         if state != OWNED or names[node] in seen.opened:
@@ -79,7 +84,10 @@ def find_errors_at_home(seen: LendingSeen) -> Iterator[Finding]:
 
 
 def find_errors_while_lent(seen: LendingSeen, replicas: int) -> Iterator[Finding]:
-    """The same once owners have needed none for long enough: as many offline pods as were asked run, each once."""
+    """Yields the errors after owners have needed no nodes for long enough.
+
+    Then exactly `replicas` offline pods must run, each once.
+    """
     names = seen.virtual_name_by_node()
     node_of = {name: node for node, name in names.items()}
     for node, state in seen.states.items():

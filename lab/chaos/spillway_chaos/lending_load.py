@@ -1,4 +1,4 @@
-"""Two owners lend nodes to a pool and need them back, again and again, as their people and their pool's people do."""
+"""Runs a load of lending: two owners lend nodes to a pool and need them back, again and again."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -24,16 +24,16 @@ from .lending_ledger import LendingSeen, find_errors_at_home, find_errors_while_
 
 OWNERS, POOL = ("own-1", "own-2"), "cloud-1"
 NODES_LENT = 3
-"""Of each owner; one pod fits on each."""
+"""The number of lent nodes of each owner. One pod fits on each node."""
 CPU = "3"
 GRACE_SECONDS, COOLDOWN_SECONDS = 2, 1
 ENVIRONMENT = (("SPILLWAY_DESCHEDULER_AGAIN_SECONDS", "1"),)
-"""A node that came back is taken for a need again at once; by default ten minutes later."""
+"""With this setting a returned node can be recalled for a need again at once; the default is ten minutes later."""
 _LOOK_SECONDS = 0.1
 
 
 def _owner_plan(name: str) -> MemberPlan:
-    """Nodes for the lanes, and some that only those use who say so."""
+    """Returns a member with nodes for the lanes of the load, and tainted nodes for lending."""
     taints = (NodeTaint(LENDABLE, "only"),)
     lent = MemberNodes(NODES_LENT, f"{name}-batch", 4_000, 16 * GIB, labels={LENDABLE: "yes"}, taints=taints)
     return MemberPlan(name, "own", (MemberNodes(8, f"{name}-node", 16_000, 64 * GIB), lent), room=0)
@@ -47,7 +47,7 @@ FLEET = (
 
 @dataclass(slots=True)
 class LendingLoad:
-    """asks: whether anything new is begun. cycles: of needs or recalls so far."""
+    """The load of lending. asks: set while new cycles may begin. cycles: the number of needs and recalls so far."""
 
     client: LendingClient
     api: Callable[[str], ClusterApi]
@@ -58,7 +58,7 @@ class LendingLoad:
     _resting: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def declare_and_deploy(self) -> None:
-        """Declares, and deploys what is offline in the pool and nothing yet in the owners."""
+        """Declares lending, and creates the offline Deployment in the pool and empty Deployments in the owners."""
         every = [{"operator": "Exists"}]
         offline = {"tolerations": every, "nodeSelector": {SUPPLY_CLASS: "dedicated"}}
         await self._create_deployment(POOL, OFFLINE_NAMESPACE, len(OWNERS) * NODES_LENT, offline)
@@ -82,7 +82,10 @@ class LendingLoad:
             self.cycles += 1
 
     async def find_errors_after_settling(self, seconds: float) -> list[Finding]:
-        """Owners need all their nodes, then none: what is wrong after so long each; nothing more is begun."""
+        """Begins no new cycle, lets owners need all their nodes and then none, and returns the errors of each state.
+
+        seconds: the longest wait for each state to be without errors.
+        """
         self.asks.clear()
         async with asyncio.timeout(seconds):
             await self._resting.wait()
@@ -94,7 +97,7 @@ class LendingLoad:
         )
 
     async def _need_nodes(self, random: Random) -> None:
-        """Some owners' own pods want some nodes, and later none."""
+        """Scales the owners' own pods to random numbers, waits until they run, and scales them to 0 again."""
         wanted = {owner: random.randint(0, NODES_LENT) for owner in OWNERS}
         await self._scale_own_pods(wanted)
         await self._wait_until(
@@ -104,10 +107,10 @@ class LendingLoad:
         await self._wait_until(_is_all_lent)
 
     async def _recall_owner_nodes(self, random: Random) -> None:
-        """A person asks for all nodes of an owner, by name; they are lent again, as other loans."""
+        """Recalls all nodes of one owner, as an operator does, and waits until they are lent again by new loans."""
         owner = random.choice(OWNERS)
         before = self.audit.loan_by_node()
-        with suppress(RequestError):  # Nobody answers: the next cycle does something else.
+        with suppress(RequestError):  # No descheduler answers; the next cycle may do something else.
             await self.client.recall(RecallRequest(owner, reason="chaos"))
             of_owner = {node: loan for node, loan in before.items() if node[0] == owner}
             await self._wait_until(
@@ -116,12 +119,12 @@ class LendingLoad:
         await self._wait_until(_is_all_lent)
 
     async def _wait_until(self, holds: Callable[[LendingSeen], bool]) -> None:
-        """Or until nothing more is to be begun."""
+        """Waits until the condition holds, or until no new cycle may begin."""
         while self.asks.is_set() and not holds(self.audit.lending_seen()):
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _wait_until_no_errors(self, seconds: float, wrong: Callable[[LendingSeen], Any]) -> list[Finding]:
-        """Nothing once nothing is wrong twice in a row."""
+        """Waits until there is no error twice in a row. Returns the errors that remain after `seconds`."""
         loop = asyncio.get_running_loop()
         deadline, good = loop.time() + seconds, 0
         while True:
@@ -149,7 +152,7 @@ class LendingLoad:
 async def run_lending_load(
     client: LendingClient, connect: Callable[[str], ClusterApi], audit: LendingAudit, seed: str
 ) -> AsyncIterator[LendingLoad]:
-    """The load and its audit, until the block is left."""
+    """Runs the load and its audit until the block ends."""
     apis = {name: connect(name) for name in (*OWNERS, POOL)}
     load = LendingLoad(client, apis.__getitem__, audit, seed)
     tasks = [asyncio.create_task(audit.run())]

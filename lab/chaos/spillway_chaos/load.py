@@ -1,4 +1,4 @@
-"""Sends requests all the time, as a careful client: one idempotency key a request, repeated until it is answered."""
+"""Sends requests all the time, as a careful client: each has an idempotency key and is repeated until an answer."""
 
 import asyncio
 import json
@@ -31,9 +31,9 @@ _AGAIN_SECONDS = 0.5
 
 @dataclass(slots=True)
 class Load:
-    """Runs lanes with one workload at a time each. Some have a scale policy: they report a load and get its size.
+    """Runs lanes with one workload at a time each. In some lanes a scale policy sets the size from a reported load.
 
-    story: the prefix of every name. asks: whether lanes begin new requests.
+    story: the prefix of every name. asks: set while lanes may begin new requests. busy: lanes without an answer yet.
     """
 
     client: PlannerClient
@@ -146,7 +146,7 @@ class Load:
                 self.ledger.note_acknowledged(name, replicas)
                 return
             late = asyncio.get_running_loop().time() > deadline
-            if code not in _AGAIN and (code != "NOT_FOUND" or late):  # A standby reads of the policy later.
+            if code not in _AGAIN and (code != "NOT_FOUND" or late):  # A standby may read the policy later.
                 self.ledger.note_refusal(name, "report of", f"{code}: {text}")
                 return
             self.tried_again += 1

@@ -1,4 +1,7 @@
-"""Reads what planner and hpa wrote, in the order of the log: generations that go back, two placements at one."""
+"""Reads the records of planner and hpa in the order of the log, and finds contradictions.
+
+Examples are a generation that goes back, and two placements with one generation.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -14,15 +17,15 @@ from spillway.model import Generation, Part
 from .ledger import Finding
 
 ENDS_SECONDS = 60.0
-"""How long a broker that came back on a busy machine may take to say where its topics end."""
+"""The longest wait for the end offsets of topics from a broker that has just restarted on a busy machine."""
 TOPICS = (PLACEMENTS, WORKLOADS, SCALE, *CLAIM_TOPIC_BY_SERVICE.values())
 
 
 @dataclass(slots=True)
 class LogAudit:
-    """Where the reading stands, the last of each key, and whose log it is.
+    """The audit of one log: the positions read so far, the log's fleet, and the last record of each key.
 
-    claims: turns and clusters taken, by service. moves: those of them that were another instance's before.
+    claims: the number of turns taken, by service. moves: the number of these that another instance had before.
     """
 
     positions: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -36,7 +39,7 @@ class LogAudit:
     _sizes: dict[str, ScaleDecided] = field(default_factory=dict)
 
     async def read_new_findings(self, bootstrap: str) -> list[Finding]:
-        """What is wrong in the records that came since the last reading."""
+        """Returns the findings in the records since the last call."""
         settings = KafkaSettings(bootstrap, publish_seconds=ENDS_SECONDS, start_seconds=ENDS_SECONDS)
         async with KafkaBus(settings, "", "chaos") as bus:
             self.fleet = bus.fleet_id
@@ -103,7 +106,7 @@ class LogAudit:
             yield _contradiction(f"{key}: {before.replicas} and {event.replicas} replicas at one generation")
 
     def _check_size(self, key: str, event: ScaleDecided) -> Iterator[Finding]:
-        """Not forgotten with the policy: one that is declared anew goes on with the generations of its writer."""
+        """Checks that generations of sizes rise, also after a policy was deleted and declared again."""
         before = self._sizes.get(key)
         self._sizes[key] = event
         if before is not None and event.generation <= before.generation:

@@ -1,4 +1,4 @@
-"""Stands before a real control plane, between it and the platform, and says what a broken one would say."""
+"""A proxy between the platform and a real control plane. It can answer as a broken control plane would."""
 
 import asyncio
 import json
@@ -23,9 +23,10 @@ _PASSED_ON = ("Accept", "Content-Type")
 
 @dataclass(slots=True)
 class Proxy:
-    """unauthorized: every new request is answered with 401. shown: how much of each list of a kind is left, 0 to 1.
+    """The proxy of one member.
 
-    port: that the platform is told. door: the real one.
+    door: the access to the real API. port: the proxy's port, which the platform uses.
+    unauthorized: True to answer every new request with 401. shown: the part of each list that is left, 0 to 1, by kind.
     """
 
     door: Door
@@ -44,7 +45,7 @@ class Proxy:
         app = web.Application(client_max_size=_BODY_BYTES_MAX)
         app.router.add_route("*", "/{path:.*}", self._answer_or_abort)
         connector = aiohttp.TCPConnector(ssl=self.door.ssl_context() or True, limit=0)
-        # What the member takes its time for, the platform's own time-outs are to see.
+        # The proxy has no time-out, because the platform's own time-outs must notice a slow member.
         async with aiohttp.ClientSession(
             self.door.server, connector=connector, timeout=aiohttp.ClientTimeout(total=None)
         ) as self._session:
@@ -57,14 +58,14 @@ class Proxy:
                 await runner.cleanup()
 
     def end_watches(self, expired: bool = False) -> None:
-        """expired: whoever goes on from an old version is told 410 once, and so lists anew."""
+        """Ends all watches. expired: also answers 410 once to a watch from an old version, so that its client lists."""
         if expired:
             self._expired = set(_LISTS)
         for task in self._watches:
             task.cancel()
 
     async def _answer_or_abort(self, request: web.Request) -> web.StreamResponse:
-        """Where the member does not answer, the connection goes away."""
+        """Answers a request. Cuts the connection if the member does not answer."""
         try:
             return await self._answer_request(request)
         except (aiohttp.ClientError, OSError):
@@ -84,7 +85,7 @@ class Proxy:
         async with self._request_member(request, await request.read()) as answer:
             body = await answer.read()
             if request.method == "GET" and answer.status == HTTPStatus.OK and plural in self.shown:
-                # A probe asks for one object to learn how many there are: the list lies, the count does not.
+                # A probe lists one object to read the count of all. Only lists are cut, never this count.
                 body = body if request.query.get("limit") == "1" else _cut_list(body, self.shown[plural])
             return web.Response(status=answer.status, body=body, content_type=answer.content_type)
 
@@ -95,7 +96,7 @@ class Proxy:
         stream = asyncio.create_task(self._stream_watch(request, response))
         self._watches.add(stream)
         try:
-            # Ended by us, the stream ends without a word, as when a connection is cut.
+            # A stream that the proxy ends has no closing event, as when a connection is cut.
             with suppress(asyncio.CancelledError):
                 return await stream
             if request.transport:
@@ -122,7 +123,7 @@ class Proxy:
 
 
 def _cut_list(body: bytes, shown: float) -> bytes:
-    """The first part of a list, as if there were no more: no place to go on from, no count of what is left."""
+    """Returns the first part of a list as if it were whole: without a continue token and a remaining count."""
     listed = json.loads(body)
     items = listed.get("items") or []
     listed["items"] = items[: int(len(items) * shown)]

@@ -1,4 +1,4 @@
-"""One round: load, one fault at a moment of chance, its repair, convergence, and what the audits say."""
+"""Runs one round: load, one fault at a random moment, its repair, convergence, and the findings of the audits."""
 
 import asyncio
 from collections import Counter
@@ -12,16 +12,17 @@ from .ledger import Finding
 from .rows import Row
 
 ANSWERED_SECONDS = 90.0
-"""By when each request that was under way at the repair has its answer."""
+"""The longest wait after the repair for the answers of requests that were under way."""
 CONVERGED_SECONDS = 120.0
 
 
 @dataclass(slots=True)
 class Round:
-    """broken_seconds: from the fault until that part served again. seconds: from then until all was right.
+    """The result of one round.
 
-    gap_seconds: the longest time in which no planner answered a client that asks every row.pulse_seconds.
-    claims: how often each service took a turn or a cluster. moves: those that were another instance's before.
+    broken_seconds: from the fault until the part served again. seconds: from then until there was no difference.
+    gap_seconds: the longest time in which no planner answered a client that calls every row.pulse_seconds.
+    claims: the turns that each service took. moves: the number of these that another instance had before.
     """
 
     seed: str
@@ -69,7 +70,7 @@ async def run_round(ground: Ground, row: Row, seed: str) -> Round:
     done.findings = unsettled
     try:
         done.findings += await ground.collect_evidence()
-    except (BusUnavailable, OtherFleet) as error:  # The next round reads what this one could not, in its own log.
+    except (BusUnavailable, OtherFleet) as error:  # The next round reads the rest, or a new story's log.
         done.trouble = done.trouble or f"the log cannot be audited: {error}"
     if failures := await ground.failures_by_service() - failures_before:
         done.trouble = done.trouble or f"stopped by a bug: {dict(failures)}"

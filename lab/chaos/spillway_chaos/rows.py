@@ -72,8 +72,7 @@ class Row:
 
 
 async def _choose_victim(ground: Ground, kind: str, random: Random) -> str:
-    """Returns the instance that has the turn, or the bridge of a lending owner. Any snapshot or propagator may be
-    it."""
+    """Returns the instance with the turn, or a bridge that holds clusters. Of snapshot and propagator any instance."""
     if kind in ("planner", "hpa", "descheduler"):
         return await ground.find_active_instance(kind)
     return (

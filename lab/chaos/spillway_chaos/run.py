@@ -1,4 +1,4 @@
-"""Runs the rows, tells of each round, keeps the logs of those that failed, sums up."""
+"""Runs the rows of faults, prints each round and a summary, and keeps the logs of failed rounds."""
 
 import argparse
 import asyncio
@@ -26,7 +26,7 @@ from .table import RowResult, as_markdown, print_table, write_results
 OUTPUT = Path("build/chaos.json")
 FOLDER = Path("build/chaos")
 _LOCK_SECONDS = 300.0
-"""After so long others on the machine have their turn, at the end of a row."""
+"""The time after which the lock is released at the end of a row, so that other programs on the machine get it."""
 
 
 def main() -> int:
@@ -67,7 +67,7 @@ async def _run_rows(rows: Sequence[Row], asked: argparse.Namespace, results: lis
 
 
 async def _run_row(ground: Ground, results: Sequence[RowResult], asked: argparse.Namespace) -> None:
-    """The last of the results, written down after each round."""
+    """Runs the rounds of the row of the last result. Writes the results to the file after each round."""
     result, row = results[-1], results[-1].row
     print_with_time(f"{row.name}: {row.what}")
     while sum(one.times for one in result.rounds) < asked.rounds:
@@ -106,7 +106,7 @@ def _keep_logs(ground: Ground, row: Row, done: Round) -> None:
 
 @contextmanager
 def _hold_lock(file: Path | None) -> Iterator[None]:
-    """Held while a platform is up, so that others on the machine have their turns."""
+    """Holds the lock file while a platform runs, so that only one such program runs on the machine. None: no lock."""
     if file is None:
         yield
         return
