@@ -1,8 +1,8 @@
-"""`make mutants`: one line changed each, its closest tests, then seeds of the simulation. See README.md."""
+"""Runs `make mutants`: changes one line at a time and runs its closest tests and simulation seeds. See README.md."""
 
 import sys
 from importlib import import_module
 
 if __name__ == "__main__":
-    # This folder is on the path of the script alone, so the parts are found by name and not by an import.
+    # Only this script has this folder on its path. So the parts are imported by name, not by an import statement.
     sys.exit(import_module("spillway_mutants.run").main())

@@ -1,8 +1,8 @@
-"""Writes cases.json.gz and not_modelled.txt anew; see README.md."""
+"""Writes cases.json.gz, not_modelled.txt and differing.txt again; see README.md."""
 
 import sys
 from importlib import import_module
 
 if __name__ == "__main__":
-    # This folder is on the path of the script alone, so the parts are found by name and not by an import.
+    # Only this script has this folder on its path. So the parts are imported by name, not by an import statement.
     sys.exit(import_module("spillway_oracle.committed").main())

@@ -1,4 +1,4 @@
-"""`make replay`: how good the planner's decisions are, beside two plain planners'; a table, build/replay.json."""
+"""Runs `make replay`: compares the planner's decisions with two simple planners', and writes build/replay.json."""
 
 import sys
 from importlib import import_module
@@ -7,6 +7,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 
 if __name__ == "__main__":
-    # The members' scheduler is the oracle of the differential tests, the clock that of the simulation.
+    # The scheduler of the members comes from the differential tests, and the clock from the simulation.
     sys.path += [str(ROOT / folder) for folder in ("lab/oracle", "lab/simulation", "services/planner/tests")]
     sys.exit(import_module("spillway_replay.run").main())

@@ -39,7 +39,7 @@ ALL_SERVICES = (*SERVICES, *(f"{kind}-{number}" for kind in LENDING_KINDS for nu
 PULSE = "pulse"
 READY_SECONDS = 90.0
 BROKER_READY_SECONDS = 300.0
-"""The longest wait for a broker's start. Kafka alone starts in 5 s, with twenty processes for each core in 100 s."""
+"""The longest wait for a broker. Kafka alone starts in 5 s, with twenty processes for each core in 100 s."""
 _QUORUM_NOTE = "data/__cluster_metadata-0/quorum-state"
 _FAILED = '"event": "failed"'
 _POLL_SECONDS, _LOOK_SECONDS = 0.1, 0.05

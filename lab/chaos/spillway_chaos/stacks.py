@@ -1,4 +1,4 @@
-"""The kinds of platforms that rows need, and how each is brought up and down."""
+"""Starts and stops the kinds of platforms that the rows of faults need."""
 
 import asyncio
 import subprocess
@@ -27,12 +27,12 @@ KUBE_FLEET = tuple(
 )
 DISK_MEGABYTES = 192
 HOME_LATE = ("SPILLWAY_PLANNER_HOME_AFTER_SECONDS", "3600")
-"""No overflow goes home during a run: the count of deletions cannot tell such a move from a loss."""
+"""With this setting no overflow goes home during a run, because the audit would count such a move as a loss."""
 
 
 @asynccontextmanager
 async def open_ground_of_kind(kind: str, folder: Path, seed: str, say: Say) -> AsyncIterator[Ground]:
-    """A new platform of this kind; it is down when the block is left, however it is left."""
+    """Yields a new platform of this kind, and stops it in any case when the block ends."""
     options = _stack_options(kind, (folder / kind).absolute())
     choose_ports(options)
     stack = Stack(replace(options, outlives=False), say)
@@ -66,7 +66,7 @@ def _stack_options(kind: str, folder: Path) -> StackOptions:
 
 
 def _put_proxy_before_member(stack: Stack, name: str, door: Door) -> Proxy:
-    """Put before a member that runs: the platform's kubeconfig names the proxy from now on."""
+    """Puts a proxy before a running member: the platform's kubeconfig names the proxy from now on."""
     port = PortBook(stack.folder / "ports.json").assign_port(f"proxy/{name}", 26_000)
     access = MemberAccess(f"https://127.0.0.1:{port}", door.token, door.ca_pem)
     write_kubeconfig(stack.credentials / f"{name}.kubeconfig", name, access)
@@ -75,7 +75,7 @@ def _put_proxy_before_member(stack: Stack, name: str, door: Door) -> Proxy:
 
 @contextmanager
 def _mount_small_disk(folder: Path) -> Iterator[None]:
-    """A file system of its own in memory, which can be filled."""
+    """Mounts a small file system in memory at the folder, so that it can be filled."""
     folder.mkdir(parents=True, exist_ok=True)
     subprocess.run(("mount", "-t", "tmpfs", "-o", f"size={DISK_MEGABYTES}m", "spillway-chaos", folder), check=True)
     try:

@@ -1,4 +1,4 @@
-"""The rounds of each row, summed up: a table for people and JSON for machines."""
+"""Sums up the rounds of each row: as a table for people, and as JSON for programs."""
 
 import json
 import math
@@ -69,7 +69,7 @@ def print_table(results: Sequence[RowResult]) -> None:
 
 
 def as_markdown(file: Path) -> str:
-    """The rows that were written down, for docs/chaos.md."""
+    """Returns the rows of a results file as Markdown, for docs/chaos.md."""
     heads = (
         "row",
         "rounds",
@@ -90,7 +90,7 @@ def as_markdown(file: Path) -> str:
 
 
 def write_results(file: Path, results: Sequence[RowResult], facts: Mapping[str, str]) -> None:
-    """Rows of earlier runs stay until they are run again; each says what it was run on."""
+    """Writes rows to the results file. Rows of earlier runs stay until they are run again. facts: of the machine."""
     file.parent.mkdir(parents=True, exist_ok=True)
     rows = {result.row.name: result.as_json() | {"on": dict(facts)} for result in results}
     with exclusive_lock(file.with_suffix(".lock")):
@@ -99,6 +99,6 @@ def write_results(file: Path, results: Sequence[RowResult], facts: Mapping[str, 
 
 
 def _percentile(values: Sequence[float], percent: float) -> float:
-    """By nearest rank; 0 without values."""
+    """Returns a percentile by nearest rank; 0 without values."""
     ordered = sorted(values)
     return round(ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)], 2) if ordered else 0.0

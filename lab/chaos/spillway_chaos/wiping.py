@@ -1,4 +1,4 @@
-"""The log is lost in mid-story. Nothing that runs may be touched; the services say so and stop."""
+"""A fault that deletes the log during a run. The services must report it and stop, and must not touch any object."""
 
 import asyncio
 import shutil
@@ -22,7 +22,10 @@ _SAID = '"event": "cannot run"'
 
 
 async def wipe_log(ground: Ground, random: Random) -> str:
-    """Kafka dies, its data with it; it comes back empty; after a while its topics are there again, another fleet's."""
+    """Kills Kafka and deletes its data. Kafka starts empty, and later gets topics for another fleet.
+
+    Then recovers the fleet. Adds a finding for each object that changed. Returns a text on what was broken.
+    """
     await ground.end_story()
     ground.load.asks.clear()
     fleet_before = ground.log.fleet
@@ -54,7 +57,7 @@ async def wipe_log(ground: Ground, random: Random) -> str:
 def find_touched_objects(
     before: Mapping[tuple[str, str], Kept], after: Mapping[tuple[str, str], Kept]
 ) -> list[Finding]:
-    """Each object that was there is, as it was, and no other came."""
+    """Returns a finding for each object that is gone, has changed, or is new."""
     found = [Finding("deleted", f"{before[key]} in {key[0]} is gone") for key in before.keys() - after.keys()]
     found += [Finding("doubled", f"{after[key]} in {key[0]} is new") for key in after.keys() - before.keys()]
     found += [
@@ -76,7 +79,7 @@ async def _empty_broker(ground: Ground) -> None:
 
 
 async def _create_topics(ground: Ground) -> None:
-    """As an operator does: again, while the broker has not found its feet."""
+    """Creates the topics, and tries again while the broker is not ready, as an operator would."""
 
     async def has_created_topics() -> bool:
         try:
@@ -89,7 +92,10 @@ async def _create_topics(ground: Ground) -> None:
 
 
 async def _recover_fleet(ground: Ground, fleet_before: str) -> int:
-    """`spillway fleet recover`: the same objects and pods belong to the new fleet, and can be scaled and deleted."""
+    """Recovers the fleet as `spillway fleet recover` does. Checks that its objects and pods are the same.
+
+    Then scales and deletes workloads of the new fleet.
+    """
     objects = ground.audit.objects_by_cluster_and_uid()
     running = Counter[str]()
     for kept in objects.values():
@@ -120,7 +126,7 @@ async def _recover_fleet(ground: Ground, fleet_before: str) -> int:
 
 
 async def _delete_workload(ground: Ground, name: str) -> None:
-    """Asked again while it is still being taken over."""
+    """Deletes a workload, and tries again while the workload is still being taken over."""
 
     async def has_deleted_workload() -> bool:
         await ground.client.delete(DeleteRequest(NAMESPACE, name))

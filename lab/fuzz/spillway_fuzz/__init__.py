@@ -1,1 +1,1 @@
-"""Wrong inputs for everything that reads what others wrote: no crash, no hang, no memory that one input can ask for."""
+"""Gives wrong inputs to all code that reads foreign data. No input may cause a crash, a hang or large memory use."""

@@ -1,4 +1,4 @@
-"""What other servers answer, and what API servers ask of a virtual node's kubelet: readers of a few bytes each."""
+"""Fuzzes small readers: of other servers' answers, and of the requests that API servers send to a virtual node."""
 
 from collections.abc import Mapping
 from random import Random
@@ -88,7 +88,7 @@ def _read_amount(text: str) -> None:
 
 
 def _read_time_and_duration(text: str) -> bool:
-    """Neither ever raises: 0 stands for what cannot be read. Both fit the wire."""
+    """Reads a time and a duration. Neither reader raises: 0 stands for an unreadable text. Both values fit 64 bits."""
     found = unix_ms(text), duration_ms(text)
     assert all(-(2**63) <= one < 2**63 for one in found), found
     return any(found)

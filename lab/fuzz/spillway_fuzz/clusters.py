@@ -102,7 +102,7 @@ _PLACED: Final = ("Deployment", "StatefulSet", "Job", "ConfigMap")
 _OTHERS: Final = tuple(name for name, kind in KIND_OF.items() if kind in KINDS and kind not in (NODES, PODS))
 
 
-# ── What is answered ────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Answers of the API ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _random_api_answer(kinds: tuple[str, ...], chance: Random) -> Input:
@@ -140,7 +140,7 @@ def _changes_of_watch(kind: Kind, watch: bytes) -> Iterator[Any]:
         return
 
 
-# ── Who reads it ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Readers of the answers ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _collect_objects(given: Answer) -> bool:

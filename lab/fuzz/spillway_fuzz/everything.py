@@ -1,4 +1,4 @@
-"""Every target, by name."""
+"""Collects the targets of all modules."""
 
 from spillway_fuzz import answers, calls, clusters, frames, manifests, records, states
 from spillway_fuzz.target import Target

@@ -1,4 +1,4 @@
-"""What no gRPC client sends: HTTP/2 frames cut, repeated and made wrong; and after each a real call."""
+"""Sends the planner's server HTTP/2 frames that are cut, repeated or wrong. After each input a real call must work."""
 
 import asyncio
 from random import Random
@@ -26,7 +26,7 @@ def _http2_frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
 
 
 def _hpack_literal(name: str, value: str) -> bytes:
-    """A header as HPACK has it without tables or Huffman codes."""
+    """Returns a header in HPACK's literal form, without tables or Huffman codes."""
     return b"\x00" + bytes([len(name)]) + name.encode() + bytes([len(value)]) + value.encode()
 
 
@@ -64,7 +64,7 @@ def _mutated_frames(chance: Random) -> Input:
 
 
 def _send_frames(data: bytes) -> bool:
-    """Whether the server said anything but its settings."""
+    """Sends the frames, then makes a real call. Returns whether the server answered more than its settings."""
     said = SERVED.run_coroutine(_exchange_bytes(data))
     SERVED.assert_alive()
     SERVED.run_coroutine(_make_client_call())
@@ -72,7 +72,7 @@ def _send_frames(data: bytes) -> bool:
 
 
 async def _make_client_call() -> None:
-    """Again, where the server was just opened anew and cut the call off."""
+    """Makes a real call. Repeats it if the server has just restarted and cut the call off."""
     host, port = SERVED.planner_address()
     async with PlannerClient([f"{host}:{port}"], timeout_seconds=CALL_SECONDS, retry_seconds=CALL_SECONDS) as client:
         try:
@@ -82,7 +82,7 @@ async def _make_client_call() -> None:
 
 
 async def _open_connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """The input before may have ended the server, which is open again in a moment."""
+    """Connects to the server. Tries again, because an earlier input may have ended the server for a moment."""
     async with asyncio.timeout(CALL_SECONDS):
         while True:
             try:
@@ -92,7 +92,7 @@ async def _open_connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter
 
 
 async def _exchange_bytes(data: bytes) -> bytes:
-    """What comes back until the server closes, or falls silent."""
+    """Sends the data and returns the server's bytes until it closes the connection or sends nothing for a while."""
     reader, writer = await _open_connection()
     said = b""
     try:

@@ -1,4 +1,4 @@
-"""What people write: workloads and policies through the readers of Apply and DeclarePolicy, and operators' files."""
+"""Fuzzes users' manifests through the readers of Apply and DeclarePolicy, and operators' files."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -66,7 +66,7 @@ def _random_scale_policy(chance: Random) -> Input:
 
 
 def _manifest_text(tree: Any, chance: Random, wrong: bool) -> str:
-    """As JSON or YAML; what a request's text may hold, which is no half of a surrogate pair."""
+    """Returns a manifest as JSON or YAML, mutated if `wrong`. Without surrogates, which a gRPC text cannot hold."""
     if not wrong:
         return json.dumps(tree)
     if chance.random() < 0.85:
@@ -79,7 +79,7 @@ def _manifest_text(tree: Any, chance: Random, wrong: bool) -> str:
 
 
 def costly_yaml(chance: Random) -> str:
-    """YAML that is small, and much to read: lists of lists of aliases, merges of merges, numbers to the base 60."""
+    """Returns short YAML that costs much to read: lists of aliases of lists, merges of merges, or base-60 numbers."""
     levels = range(1, chance.choice((3, 12, 40)))
     how, head = chance.random(), "kind: Deployment\nmetadata: {name: web}\n"
     if how < 0.3:
@@ -95,7 +95,7 @@ def costly_yaml(chance: Random) -> str:
 
 
 def _read_apply_manifests(texts: Sequence[str]) -> None:
-    """As the planner does, and then all who read what was declared."""
+    """Reads manifests as the planner does, and then as the readers of the declaration do."""
     declared = read_manifests(tuple(texts))
     declared_shape(declared.manifest, declared.namespace)
     ApplyRequest(tuple(texts))
@@ -115,7 +115,7 @@ def _check_caller_namespaces(texts: Sequence[str]) -> None:
 def _file_target(
     name: str, sample: str, folder: "TemporaryDirectory[str]", read: Callable[[Path], object], refusal: type[Exception]
 ) -> Target:
-    """folder is kept until the target is closed."""
+    """Returns a target that writes mutated content to a file and reads it. Closing the target deletes the folder."""
     path = Path(folder.name) / f"{sample}.kubeconfig"
 
     def make_file_content(chance: Random) -> Input:

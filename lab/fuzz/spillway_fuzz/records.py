@@ -1,4 +1,4 @@
-"""Records of every type on every topic, as any writer may leave them in the log, and columns and states within them."""
+"""Fuzzes the readers of records of every type and topic, and of the columns and states that records contain."""
 
 from functools import partial
 from random import Random
@@ -37,7 +37,7 @@ LARGE: Final = frozenset(
     (CapacityReported, CapacityChanged, PodsUnschedulable, WorkloadDeclared, PlacementDecided, DecisionRecorded,
      ShapeAdmitted, LendingDeclared)
 )  # fmt: skip
-"""Of these one input costs as much as ten of the others."""
+"""The types whose inputs cost as much as ten inputs of other types, so that fewer are made."""
 
 
 def targets() -> list[Target]:
@@ -65,7 +65,7 @@ def targets() -> list[Target]:
 
 
 def _mutated_record(kind: type, chance: Random) -> Input:
-    """(topic, key, ce_type, fleet, value)."""
+    """Returns a mutated record as (topic, key, ce_type, fleet, value)."""
     event, value, address = random_encodable_event(kind, chance)
     how, topic, name, fleet = chance.random(), address.topic.name, event_type(event).encode(), FLEET.encode()
     if how < 0.35:
@@ -89,7 +89,7 @@ def _mutated_record(kind: type, chance: Random) -> Input:
 
 
 def forged_record(kind: type, fleet: str, chance: Random) -> tuple[bytes, list[tuple[str, bytes]], bytes | None]:
-    """Key, headers and value of a record as somebody writes it to this fleet's log, on the topic of its kind."""
+    """Returns (key, headers, value) of a mutated record or a tombstone for the log of this fleet."""
     if chance.random() < 0.05:
         _, key, name, of, _ = _random_tombstone(chance)
         value = None
@@ -99,7 +99,7 @@ def forged_record(kind: type, fleet: str, chance: Random) -> tuple[bytes, list[t
 
 
 def _key_for_value(topic: str, name: str, value: bytes) -> bytes:
-    """Under which it would be believed; empty where it is unreadable."""
+    """Returns the key that a reader expects for this value; empty for an unreadable value."""
     try:
         return address_of_event(decode_event(topic, name, value)).key.encode()
     except (UnreadableMessage, KeyError, UnicodeEncodeError):
@@ -114,7 +114,7 @@ def _random_tombstone(chance: Random) -> Input:
 
 
 def _read_record(given: Input) -> bool:
-    """As every reader does; what is set aside can be written as a dead letter."""
+    """Reads a record as every service does. Writes each unreadable record as a dead letter, which must not fail."""
     topic, key, name, fleet, value = given
     reading = LetterReading(FLEET, "fuzz", 10)
     headers = (("fleet", fleet), ("ce_type", name))
@@ -124,7 +124,7 @@ def _read_record(given: Input) -> bool:
     return bool(found)
 
 
-# ── What is packed inside them ──────────────────────────────────────────────────────────────────────────────────────
+# ── Packed columns, texts and states ────────────────────────────────────────────────────────────────────────────────
 
 
 def _mutated_columns(chance: Random) -> Input:
@@ -138,7 +138,7 @@ def _mutated_columns(chance: Random) -> Input:
 
 
 def decompression_bomb(chance: Random) -> bytes:
-    """A frame that is far larger unpacked, or says so; with and without its size in the header."""
+    """Returns a zstd frame whose content is far larger, or whose header says so. The header may have no size."""
     if chance.random() < 0.5:
         small = bytearray(zstandard.compress(bytes(300)))
         # A frame with 8 bytes of content size: 0xe0 in the descriptor, which has a single segment (RFC 8878, 3.1.1.1).

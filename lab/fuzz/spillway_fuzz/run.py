@@ -22,7 +22,8 @@ from spillway_fuzz.work import PLACE_BYTES, Found, Slice, limit_process_memory, 
 ROOT: Final = Path(__file__).parents[3]
 EVERYTHING: Final = "spillway_fuzz.everything"
 SLICE_INPUTS_MAX: Final = 5_000
-"""A limit, so that memory that one target leaves does not count for another, and processes end at about one time."""
+"""The most inputs of a slice. The limit lets processes end at about the same time, and keeps memory of one target from
+counting for another."""
 INPUT_SECONDS_MAX: Final = 60.0
 """Seconds after which a running input counts as hanging. Its process is then ended."""
 LOOK_SECONDS: Final = 0.2
@@ -182,7 +183,7 @@ def _collect_stderr_lines(stream: Iterable[str] | None, words: list[str]) -> Non
         del words[:-200]
 
 
-# ── What is told ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── Results ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _save_failed_inputs(found: dict[str, Found], targets: dict[str, Target], options: argparse.Namespace) -> None:

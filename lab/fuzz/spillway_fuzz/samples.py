@@ -1,4 +1,4 @@
-"""Valid objects of every kind that is read, with something in every part; inputs are made of these by mutation."""
+"""Valid objects of every kind that our code reads, with a value in every field. Inputs are mutations of these."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ Tree = dict[str, Any]
 FILES: Final = Path(__file__).parent / "samples"
 
 STORED: Final[Tree] = json.loads((FILES / "stored.json").read_text())
-"""What hpa kept of a workload with two metrics, pods and a backlog."""
+"""The stored state of hpa for a workload with two metrics, pods and a backlog."""
 DIVISION: Final[Tree] = json.loads((FILES / "division.json").read_text())
 """The recorded division of a workload over three clusters."""
 
@@ -27,4 +27,4 @@ OPERATORS: Final = dict(
     zip(("callers", "connections", "kubeconfig"), _read_yaml_documents("operators.yaml"), strict=True)
 )
 OBJECTS: Final = _read_yaml_documents("objects.yaml")
-"""As a member's API says them."""
+"""Objects in the form of a member's API."""

@@ -98,7 +98,7 @@ def _record_headers(kind: str) -> tuple[tuple[str, bytes], ...]:
     return (("fleet", FLEET.encode()), ("ce_type", kind.encode()))
 
 
-# ── What was known before ───────────────────────────────────────────────────────────────────────────────────────────
+# ── Records before the input ────────────────────────────────────────────────────────────────────────────────────────
 
 _ROWS: Final = [
     NodeRow(name, {"cpu": 4_000, "memory": 2**34, "pods": 110}, {"cpu": 500, "pods": 1}, labels=(("zone", "a"),))
@@ -162,7 +162,7 @@ def _feed_planner(given: Stream) -> bool:
 
 
 def _feed_hpa(given: Stream) -> bool:
-    """Takes half of the records in as a standby, the others in the turn. Checks that the decisions can be written."""
+    """Applies half of the records as a standby, the others with the turn. Checks that the decisions can be written."""
     intake = HpaIntake(lambda partition_of: HpaState(HpaSettings().rules(), partition_of))
     records, numbers = _readable_records(given), iter(range(1, 1_000_000))
     first = len(records) // 2

@@ -1,4 +1,4 @@
-"""What is fuzzed: how an input is made of a Random, and what takes it."""
+"""Defines a target of fuzzing: a function that makes an input from a Random, and a function that takes the input."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -6,13 +6,17 @@ from random import Random
 from typing import Any
 
 Input = Any
-"""Of literals alone, so that it can be written down and read again: bytes, texts, numbers, tuples."""
+"""An input of literals only (bytes, texts, numbers, tuples), so that it can be saved as text and read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """make: an input. run: True when it was accepted, False when it was refused in the way that is foreseen; whatever
-    it raises is a defect. share: of all inputs, beside the other targets' shares. close: after the last input.
+    """One target of fuzzing.
+
+    make: returns an input.
+    run: takes an input. Returns True if it was accepted, False if it was properly refused. Any exception is a defect.
+    share: the target's part of all inputs, in relation to the other targets' shares.
+    close: called after the last input.
     """
 
     name: str
@@ -23,12 +27,12 @@ class Target:
 
 
 def random_for_input(seed: int, target: str, number: int) -> Random:
-    """By which the input of this number is made, whatever came before."""
+    """Returns the Random of one input, so that each input depends only on seed, target and number."""
     return Random(f"{seed}:{target}:{number}")
 
 
 def acceptance_check(read: Callable[[Input], object], *refusals: type[Exception]) -> Callable[[Input], bool]:
-    """A target's run: accepted where read returns, refused where it raises one of these."""
+    """Returns a target's `run`: an input is accepted if `read` returns, and refused if it raises one of `refusals`."""
 
     def is_accepted(given: Input) -> bool:
         try:
@@ -41,6 +45,6 @@ def acceptance_check(read: Callable[[Input], object], *refusals: type[Exception]
 
 
 def inputs_by_target(targets: Sequence[Target], inputs: int) -> dict[str, int]:
-    """Inputs by target, at least one each, by their shares."""
+    """Returns the number of inputs of each target by its share, and at least 1."""
     shares = sum(target.share for target in targets)
     return {target.name: max(1, inputs * target.share // shares) for target in targets}

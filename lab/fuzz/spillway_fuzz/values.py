@@ -1,4 +1,4 @@
-"""Events of every type with values that go together often enough to be taken for real, and are odd often enough."""
+"""Makes events of every type. Most values match each other as in real events, and some values are odd."""
 
 import dataclasses
 import json
@@ -52,11 +52,11 @@ LIKELY: Final = {
     "effect": ("NoSchedule", "NoExecute"),
     "first": ("cpu", "memory", "pods", "web"),
 }  # fmt: skip
-"""Texts by the name of their field."""
+"""The usual texts of a field, by its name."""
 
 
 class Unmakeable(Exception):
-    """No event of this type could be written with what chance gave."""
+    """Raised when no event of this type with random values could be encoded."""
 
 
 def random_event(kind: type, chance: Random) -> Event:
@@ -64,7 +64,7 @@ def random_event(kind: type, chance: Random) -> Event:
 
 
 def random_encodable_event(kind: type, chance: Random) -> tuple[Event, bytes, RecordAddress]:
-    """An event that can be written, its bytes, and where it belongs."""
+    """Returns (event, its bytes, its address in the log) for a random event that can be encoded."""
     for _ in range(50):
         event = random_event(kind, chance)
         try:
@@ -152,7 +152,7 @@ def _random_node_row(name: str, chance: Random) -> NodeRow:
 
 
 def random_stored_state(chance: Random) -> bytes:
-    """As hpa writes them; mutated as JSON before they are packed."""
+    """Returns a stored state in hpa's packed form: an empty one, or one that was mutated as JSON."""
     if chance.random() < 0.5:
         return stored_state_bytes(NOTHING_STORED)
     return pack_text(mutated_json(samples.STORED, chance).encode(errors="replace"))

@@ -1,7 +1,7 @@
-"""One process that runs slices of inputs: what each target makes of them, the slowest, and the memory that they took.
+"""Runs slices of inputs in one process, and notes the results, the slowest input and the memory of each slice.
 
-What ends the process itself, or keeps it, is seen by the one that started it (run.py): the number of the input that is
-being run stands in a file that both have mapped.
+The number of the running input is in a file that this process and run.py have mapped. So run.py knows the input that
+crashed or blocked this process.
 """
 
 import faulthandler
@@ -19,15 +19,15 @@ from typing import Any, Final
 from spillway_fuzz.target import Input, Target, random_for_input
 
 INPUT_CPU_SECONDS_MAX: Final = 5.0
-"""Of one input; what takes longer is a defect."""
+"""The most CPU seconds of one input. More is a defect."""
 INPUT_BYTES_MAX: Final = 256 * 2**20
-"""By which one input may raise the most memory that the process ever had; more is a defect."""
+"""The most bytes by which one input may raise the peak memory of the process. More is a defect."""
 PROCESS_BYTES_MAX: Final = 2 * 2**30
-"""Beyond what the process has when it begins: no more is given to it."""
+"""The most bytes that the process may allocate beyond its memory at the start."""
 PLACE_BYTES: Final = 24
-"""Of three numbers: whether any input was begun, the slice, the input."""
+"""The size of three numbers in the mapped file: 1 once an input has begun, the slice, and the input."""
 DEFECTS_KEPT_MAX: Final = 20
-"""Of one slice, those that are told of; all are counted."""
+"""The most defects of a slice that are described. All defects are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,11 @@ class Slice:
 
 @dataclass(slots=True)
 class Found:
-    """What came of a slice. slowest: CPU seconds and number. grown: bytes of the peak since the slice began."""
+    """The results of a slice, or of a whole target.
+
+    slowest_seconds, slowest_number: the CPU time and the number of the slowest input.
+    grown_bytes: the growth of the peak memory. told: (number, description) of the first defects.
+    """
 
     target: str
     accepted: int = 0
@@ -67,7 +71,10 @@ class Found:
 
 
 def main() -> int:
-    """Arguments: module of the targets, seed, file of the number. Slices come as JSON on stdin, results to stdout."""
+    """Runs the slices that stdin has as JSON, and prints their results.
+
+    Arguments: the module of the targets, the seed, and the file for the number of the running input.
+    """
     module, seed, file = sys.argv[1:]
     faulthandler.enable()
     slices = [Slice(*one) for one in json.load(sys.stdin)]
@@ -84,7 +91,7 @@ def main() -> int:
 
 
 def try_input(target: Target, given: Input) -> tuple[bool, str]:
-    """Whether it was accepted; and the trace of what must not have been raised, empty when all is well."""
+    """Runs one input. Returns (True if it was accepted, the traceback of an unexpected exception or an empty text)."""
     try:
         return target.run(given), ""
     except BaseException as error:
@@ -94,12 +101,12 @@ def try_input(target: Target, given: Input) -> tuple[bool, str]:
 
 
 def peak_memory_bytes() -> int:
-    """The most memory that this process ever had."""
+    """Returns the peak memory of this process in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def limit_process_memory() -> None:
-    """Of this process, which is ended rather than others for want of memory."""
+    """Limits the memory of this process, so that a large input ends this process and no other one."""
     sizes = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     bound = int(sizes["VmData"].split()[0]) * 1024 + PROCESS_BYTES_MAX
     _, most = resource.getrlimit(resource.RLIMIT_DATA)

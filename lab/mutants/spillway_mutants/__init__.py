@@ -1,1 +1,1 @@
-"""Programs with one line changed each, and what notices it. See ../README.md."""
+"""Runs mutants, which are programs with one changed line, to see if tests and seeds notice them. See ../README.md."""

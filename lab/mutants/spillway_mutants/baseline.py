@@ -1,4 +1,4 @@
-"""Seeds without any mutant: their ends, and which mutants they meet. Kept while the code is the same."""
+"""Runs seeds without a mutant, and notes their results and the mutants that they meet. Kept until the code changes."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -12,7 +12,7 @@ from .workbench import SeedRan, Workbench
 
 
 class Baseline:
-    """pool: in the order of the program. unmarked: mutants that every seed meets."""
+    """The results of seeds without a mutant. pool: the seeds in their order. unmarked: mutants that all seeds meet."""
 
     def __init__(self, pool: Sequence[int], ran: Sequence[SeedRan], unmarked: Collection[str]) -> None:
         self._ran = {one.seed: one for one in ran}
@@ -20,19 +20,19 @@ class Baseline:
 
     @property
     def failing_seeds(self) -> list[int]:
-        """They say nothing of a mutant, and are left out."""
+        """Returns the seeds that fail without a mutant. They prove nothing about a mutant, so they are left out."""
         return [seed for seed in self._pool if self._ran[seed].failures or not self._ran[seed].ended]
 
     def trace_digest_of(self, seed: int) -> str:
         return self._ran[seed].digest
 
     def choose_seeds(self, mutant: str, count: int) -> list[int]:
-        """So many: first those that meet the mutant, the most often for what they cost before all others."""
+        """Returns `count` seeds: first those that meet the mutant most often in relation to their cost."""
         usable = [seed for seed in self._pool if seed not in set(self.failing_seeds)]
         return sorted(usable, key=lambda seed: -self._times_met(mutant, seed) / self._ran[seed].records)[:count]
 
     def is_seed_useful(self, mutant: str, seed: int) -> bool:
-        """Whether it is in the pool, holds without a mutant, and meets this one."""
+        """Returns whether the seed is in the pool, passes without a mutant, and meets this mutant."""
         return seed in self._pool and seed not in self.failing_seeds and self.is_met_by_seed(mutant, seed)
 
     def is_met_by_seed(self, mutant: str, seed: int) -> bool:
@@ -43,9 +43,9 @@ class Baseline:
 
 
 def run_baseline(bench: Workbench, mutants: Sequence[Mutant], pool: Sequence[int], code: str, path: Path) -> Baseline:
-    """Runs those of the pool that are not known of this code, and writes a line as each ends.
+    """Runs the seeds of the pool that have no result for this code, and writes a line for each.
 
-    A mutant that is new since the first line was written has no marks: as far as is known, every seed meets it.
+    A mutant that is newer than the file's first line has no mark. So every seed counts as meeting it.
     """
     marks, known = _read_known_seeds(path, code)
     missing = [seed for seed in pool if seed not in known]
@@ -71,7 +71,7 @@ def _place_digest(mutant: Mutant) -> str:
 
 
 def _read_known_seeds(path: Path, code: str) -> tuple[dict[str, str], dict[int, SeedRan]]:
-    """The places that were marked, and the seeds; a line that was cut off is none."""
+    """Returns (the marked places, the results by seed) of the file for this code. Skips a line that was cut off."""
     text = path.read_text() if path.exists() else ""
     lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
     if not lines or lines[0].get("code") != code:

@@ -1,4 +1,4 @@
-"""The sentences that a program can break and the mutants that break them, as the TOML files beside this package say."""
+"""Reads from TOML files the sentences that the program promises, and the mutants that break them."""
 
 import ast
 import tomllib
@@ -14,12 +14,12 @@ MUTANTS = FOLDER / "mutants"
 
 
 class Stale(Exception):
-    """A mutant that does not fit the tree any more; the text says what was expected."""
+    """Raised for a mutant that does not fit the source any more. The text says what was expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """says: in our words. out_of_reach: why no line can break it; empty for all that one can."""
+    """A promised sentence. says: its text. out_of_reach: why no changed line can break it; empty if one can."""
 
     id: str
     says: str
@@ -28,9 +28,12 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """old: a text of file that stands there exactly once; new: what stands there instead. tests: the closest ones, by
-    path or as pytest names them, the likeliest first. equivalent: why nothing can tell it from the program; empty: not
-    known to be. seeds_cannot: why no seed of the simulation reaches that line; empty: some may.
+    """One changed line.
+
+    old: a text that the file has exactly once. new: the text in its place.
+    tests: the closest tests, by path or pytest's name, the likeliest first.
+    equivalent: why no test can tell the mutant from the program; empty: not known to be equivalent.
+    seeds_cannot: why no seed of the simulation reaches the line; empty: some seeds may.
     """
 
     id: str
@@ -45,23 +48,23 @@ class Mutant:
 
     @property
     def change_digest(self) -> str:
-        """Another one where the change or its tests are others; not where only words about it are."""
+        """Returns a digest of the change and its tests. The texts that describe the mutant do not count."""
         texts = (self.file, self.old, self.new, *self.tests)
         return sha256("\0".join(texts).encode()).hexdigest()[:12]
 
     @property
     def source_folder(self) -> str:
-        """The folder of sources that the file is in, as services/planner/src."""
+        """Returns the folder of sources that the file is in, for example services/planner/src."""
         before, src, _ = self.file.partition("/src/")
         return before + src.rstrip("/")
 
     @property
     def module_name(self) -> str:
-        """As Python imports it."""
+        """Returns the module's name as Python imports it."""
         return self.file.removeprefix(f"{self.source_folder}/").removesuffix(".py").replace("/", ".")
 
     def mutated_text(self, root: Path) -> str:
-        """The whole file as the mutant has it. Raises Stale."""
+        """Returns the whole file with the change. Raises Stale unless the file has `old` exactly once."""
         path = root / self.file
         if not path.is_file():
             raise Stale(f"{self.id}: file: {self.file}: there is none of this name")
@@ -80,12 +83,12 @@ class Mutant:
 
 
 def read_sentences(path: Path = SENTENCES) -> list[Sentence]:
-    """In the order of the file."""
+    """Returns the sentences in the order of the file."""
     return [Sentence(**entry) for entry in tomllib.loads(path.read_text())["sentence"]]
 
 
 def read_mutants(folder: Path = MUTANTS) -> list[Mutant]:
-    """Of all files of the folder, in the order of their names and then of each file."""
+    """Returns the mutants of all files of the folder, sorted by file name and then in the order of each file."""
     return [mutant for path in sorted(folder.glob("*.toml")) for mutant in _read_mutants_of_file(path)]
 
 
@@ -95,5 +98,5 @@ def _read_mutants_of_file(path: Path) -> Iterator[Mutant]:
 
 
 def path_of_test(test: str) -> str:
-    """The file of a test, which may be named with its function."""
+    """Returns the file of a test. The test may be named with its function, as path::function."""
     return test.partition("::")[0]

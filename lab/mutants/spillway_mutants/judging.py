@@ -1,4 +1,4 @@
-"""What a run of tests or seeds says of a mutant."""
+"""Judges a mutant by the results of a run of tests or seeds."""
 
 import re
 
@@ -11,16 +11,16 @@ _FAILED_TEST = re.compile(r"^(?:FAILED|ERROR) (\S+?\.py(?:::\w+)*(?:\[.*?\](?= -
 
 
 class Unjudged(Exception):
-    """The run says nothing of the mutant; the text says why."""
+    """Raised when a run proves nothing about the mutant. The text says why."""
 
 
 def failed_tests(output: str) -> list[str]:
-    """In the order of pytest's summary."""
+    """Returns the failed tests in the order of pytest's summary."""
     return list(dict.fromkeys(_FAILED_TEST.findall(output)))
 
 
 def judge_test_run(ran: Ran) -> tuple[str, str]:
-    """Result, and the test that noticed it. Raises Unjudged."""
+    """Returns (result, the test that noticed the mutant). Raises Unjudged."""
     if ran.code is None:
         return TIMEOUT, last_line(ran.output)
     if ran.code == PASSED:
@@ -32,14 +32,14 @@ def judge_test_run(ran: Ran) -> tuple[str, str]:
 
 
 def judge_seed_run(ran: SeedRan) -> tuple[str, str] | None:
-    """Result, and what the seed noticed; None: nothing."""
+    """Returns (result, the text of what the seed noticed); None if the seed noticed nothing."""
     if ran.failures:
         return KILLED, f"seed {ran.seed}: {ran.failures[0][:100]}"
     return None if ran.ended else (TIMEOUT, f"seed {ran.seed}: it does not end")
 
 
 def kind_of_test(killer: str) -> str:
-    """Of what kind a test is: unit (properties among them), path, or contract."""
+    """Returns the kind of a test: unit (also property tests), path, contract or simulation. Empty without a test."""
     for kind in ("path", "contract", "simulation"):
         if killer.startswith(f"tests/{kind}/"):
             return kind
@@ -47,5 +47,5 @@ def kind_of_test(killer: str) -> str:
 
 
 def is_final_result(result: str) -> bool:
-    """Whether there is nothing more to be found out."""
+    """Returns whether a result is final, so that the mutant needs no further run."""
     return result in (KILLED, TIMEOUT, SURVIVES, BROKEN)

@@ -1,7 +1,7 @@
-"""What became of each mutant, one line each, so that a run that was ended goes on where it was. It is committed.
+"""Keeps the result of each mutant in a committed file, so that a run can go on where an earlier one was stopped.
 
-A line is appended and synced as soon as it is known; the last one of a mutant and a stage counts. A line that was cut
-off by a kill is none. At the end of a run the file is written anew, sorted, with those lines alone.
+Each result is appended as a line and synced at once. The last line of a mutant and stage counts. A line that was cut
+off by a kill is skipped. At the end of a run the file is sorted and rewritten with the lines that count.
 """
 
 import fcntl
@@ -18,21 +18,22 @@ SEEDS: Final = "seeds"
 
 KILLED: Final = "killed"
 TIMEOUT: Final = "timeout"
-"""Its tests did not come to an end: it is noticed, too."""
+"""The tests did not end in time. Such a mutant counts as noticed."""
 SURVIVES: Final = "survives"
 BROKEN: Final = "broken"
-"""It cannot even be imported: it is no mutant."""
+"""The changed module cannot be imported, so it does not count as a mutant."""
 EQUIVALENT: Final = "equivalent"
 GOING: Final = "going"
-"""Some seeds were run, and more are to be."""
+"""Some seeds have run, and the others have not run yet."""
 NOTICED: Final = (KILLED, TIMEOUT)
 
 
 class Row(NamedTuple):
-    """by: the test or the seed that noticed it, else how many seeds did not, or why it is equivalent.
+    """The result of one mutant in one stage.
 
-    change: Mutant.digest. scope: digest of its file and of the tests that judged it. commit: as of which that was,
-    with + where files differed from it.
+    by: the test or the seed that noticed the mutant; else the number of seeds that did not, or why it is equivalent.
+    change: Mutant.change_digest. scope: the digest of the mutant's file and of the tests that judged it.
+    commit: the commit at that time, with + if files differed from it.
     """
 
     mutant: str
@@ -53,7 +54,7 @@ HEAD: Final = "\t".join(Row._fields)
 
 
 def read_rows(path: Path = LEDGER) -> dict[tuple[str, str], Row]:
-    """By mutant and stage, the last line of each."""
+    """Returns the last row of each mutant and stage."""
     found: dict[tuple[str, str], Row] = {}
     text = path.read_text() if path.exists() else ""
     for line in text.splitlines(keepends=True):
@@ -65,7 +66,7 @@ def read_rows(path: Path = LEDGER) -> dict[tuple[str, str], Row]:
 
 
 def append_row(row: Row, path: Path = LEDGER) -> None:
-    """On the disk when this returns. Several runs may write at the same time."""
+    """Appends a row and syncs it to the disk. Several runs may write at the same time."""
     line = "\t".join(" ".join(cell.split()) for cell in row)
     with path.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -78,7 +79,7 @@ def append_row(row: Row, path: Path = LEDGER) -> None:
 
 
 def rewrite_sorted(known: Iterable[str], path: Path = LEDGER) -> None:
-    """Written anew: the last line of each of the known mutants, sorted. All of it or nothing."""
+    """Rewrites the file in one step: the last line of each known mutant and stage, sorted."""
     names = {name: number for number, name in enumerate(known)}
     with path.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)

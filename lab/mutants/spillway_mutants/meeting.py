@@ -13,7 +13,7 @@ def count_meeting(mutant: str) -> None:
 
 
 def evaluate_both(mutant: str, theirs: Callable[[], Any], its: Callable[[], Any]) -> Any:
-    """The program's value; counts where the mutant's is another one, or only one of them ends with an error."""
+    """Returns the program's value. Counts a meeting if the mutant's value differs, or only one of them raises."""
     try:
         value = theirs()
     except BaseException:
@@ -21,24 +21,24 @@ def evaluate_both(mutant: str, theirs: Callable[[], Any], its: Callable[[], Any]
         raise
     try:
         same = _is_equal(value, its())
-    except Exception:  # Also of what cannot be compared, as arrays of several values.
+    except Exception:  # Values that cannot be compared, as arrays, raise, too.
         same = False
-    if same is not True:  # Neither False nor an array.
+    if same is not True:  # Not for False, nor for an array.
         count_meeting(mutant)
     return value
 
 
 def _is_equal(one: Any, other: Any) -> Any:
-    if isinstance(one, bool) or isinstance(other, bool):  # Both are asked whether, and perhaps not by a bool.
+    if isinstance(one, bool) or isinstance(other, bool):  # Both are conditions; one may be no bool.
         return bool(one) == bool(other)
     return type(one) is type(other) and _comparable_value(one) == _comparable_value(other)
 
 
 def _comparable_value(value: Any) -> Any:
-    """Of a mapping also the order."""
+    """Returns a value that `==` can compare. For a dict the order of its items counts, too."""
     return list(value.items()) if isinstance(value, dict) else value.tolist() if hasattr(value, "tolist") else value
 
 
 def meetings_by_mutant() -> dict[str, int]:
-    """By mutant, how often since the process began, or since the one that it was forked from did."""
+    """Returns the number of meetings of each mutant, since this process or its forked parent began."""
     return dict(_times)

@@ -1,1 +1,1 @@
-"""The planner's feasibility against the Kubernetes scheduler's own plugins. See ../README.md."""
+"""Compares the planner's feasibility with the Kubernetes scheduler's own plugins. See ../README.md."""

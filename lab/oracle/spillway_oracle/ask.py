@@ -1,4 +1,4 @@
-"""Both answers to one case, in full, for people."""
+"""Prints the planner's and the oracle's answers to one case in full."""
 
 import argparse
 import json

@@ -10,7 +10,7 @@ MODULE_FOLDER = Path(__file__).resolve().parents[1] / "scheduler"
 
 
 def oracle_path() -> Path:
-    """Where the program for this checkout's sources is or will be."""
+    """Returns the path of the oracle program for this checkout's sources, built or not."""
     files = sorted(path for path in MODULE_FOLDER.iterdir() if path.suffix in (".go", ".mod", ".sum"))
     return cache_folder() / "oracle" / files_digest(files) / "oracle"
 

@@ -1,4 +1,4 @@
-"""A case: a small cluster and a pod template. Made from any Chance; the same choices make the same case."""
+"""Makes cases: a small cluster and a pod template each. The same choices of a Chance make the same case."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,10 @@ ORDER_MATTERS = frozenset((SPREAD, APART, TOGETHER))
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """world: lists of Kubernetes objects by name, as the oracle loads them. features: what the template is about."""
+    """A small cluster and a pod template.
+
+    world: lists of Kubernetes objects by name, as the oracle loads them. features: the features of the template.
+    """
 
     world: Mapping[str, Any]
     namespace: str
@@ -77,5 +80,5 @@ def any_case(draw: Any) -> Case:
 
 
 def read_case(found: Mapping[str, Any]) -> Case:
-    """world, namespace, template and perhaps features, as files have them."""
+    """Returns the case of a file's content: world, namespace, template and perhaps features."""
     return Case(found["world"], found["namespace"], found["template"], tuple(found.get("features", ())))

@@ -1,4 +1,4 @@
-"""Where choices come from: one generator of cases serves a seed and Hypothesis, which then can make a case smaller."""
+"""Sources of choices. So one generator of cases works from a seed and from Hypothesis, which can shrink a case."""
 
 import random
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ PERCENT = 100
 
 
 class Chance(Protocol):
-    """The simplest comes first in every list of options, and no is simpler than yes."""
+    """A source of choices. In every list the simplest option comes first, and False is simpler than True."""
 
     def pick_integer(self, least: int, most: int) -> int:
-        """One of least to most, both included."""
+        """Returns an integer from least to most, both included."""
 
     def pick_option(self, options: Sequence[T]) -> T: ...
 
@@ -36,7 +36,7 @@ class Seeded:
 
 
 class Drawn:
-    """draw: of a Hypothesis composite."""
+    """Choices that Hypothesis draws. draw: the argument of a Hypothesis composite."""
 
     def __init__(self, draw: Any) -> None:
         self._draw = draw
@@ -53,7 +53,7 @@ class Drawn:
 
 
 def pick_at_most(chance: Chance, options: Sequence[T], most: int) -> list[T]:
-    """Up to `most` different ones of the options."""
+    """Returns from 0 to `most` different options."""
     left = list(options)
     return [
         left.pop(chance.pick_integer(0, len(left) - 1)) for _ in range(chance.pick_integer(0, min(most, len(left))))
@@ -61,5 +61,5 @@ def pick_at_most(chance: Chance, options: Sequence[T], most: int) -> list[T]:
 
 
 def pick_at_least_one(chance: Chance, options: Sequence[T], most: int) -> list[T]:
-    """At least one."""
+    """Returns from 1 to `most` different options."""
     return pick_at_most(chance, options, most) or [chance.pick_option(options)]

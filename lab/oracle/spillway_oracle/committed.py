@@ -18,10 +18,10 @@ CASES_FILE = FOLDER / "cases.json.gz"
 NOT_MODELLED_FILE = FOLDER / "not_modelled.txt"
 DIFFERING_FILE = FOLDER / "differing.txt"
 FOUND_FOLDER = FOLDER / "found"
-"""Cases in which planner and scheduler once differed, with the oracle's answer: what build/differential showed."""
+"""Cases in which planner and scheduler once differed, with the oracle's answer, as build/differential had them."""
 PER_FEATURE = 60
 PLAIN_ZEROS_PERCENT = 15
-"""Of a feature's cases at most so many in which nothing fits: they say little."""
+"""The largest percentage of a feature's cases in which no replica fits, because such cases prove little."""
 _ENCODER = msgspec.json.Encoder(order="sorted")
 
 
@@ -48,7 +48,7 @@ def read_cases() -> Iterator[tuple[Case, Truth]]:
 
 
 def read_case_list(file: Path) -> dict[str, str]:
-    """What is said of a case, by its name."""
+    """Returns the text of each case in a list file, by the case's name."""
     lines = file.read_text().splitlines()
     return dict(line.split(": ", 1) for line in lines if line and not line.startswith("#"))
 
@@ -71,7 +71,7 @@ def _write_case_list(file: Path, which: str, found: Mapping[str, str]) -> None:
 
 
 def write_cases() -> None:
-    """The first cases by seed, until each feature has its share."""
+    """Writes the first cases by seed, until each feature has enough of them, with the oracle's answers."""
     chosen: list[Committed] = []
     have: Counter[str] = Counter()
     zeros: Counter[str] = Counter()

@@ -20,7 +20,7 @@ def make_container(name: str, resources: Manifest) -> Manifest:
 
 
 def make_requests(chance: Chance, small: bool = False) -> dict[str, Any]:
-    """Requests of one container. small: one or two ordinary ones."""
+    """Makes the requests of one container. small: True for at most two usual amounts."""
     found: dict[str, Any] = {}
     if chance.is_chosen(80):
         found["cpu"] = chance.pick_option(CPU[:5] if small else CPU)
@@ -44,7 +44,7 @@ def make_host_ports(chance: Chance, most: int) -> Manifests:
 
 
 def make_label_selector(chance: Chance) -> Manifest:
-    """A label selector over app, version and track; the empty one matches all pods."""
+    """Makes a label selector over app, version and track. An empty one matches all pods."""
     if chance.is_chosen(60):
         return {"matchLabels": {"app": chance.pick_option(APPS)}}
     if chance.is_chosen(8):
@@ -61,7 +61,11 @@ def make_label_selector(chance: Chance) -> Manifest:
 
 
 def make_pod_affinity(chance: Chance, of_template: bool, kinds: tuple[str, ...] = ("apart", "together")) -> Manifest:
-    """of_template: the API server still joins its matchLabelKeys; pods that run have them in the selector already."""
+    """Makes pod affinity or anti-affinity.
+
+    of_template: True for a template, whose matchLabelKeys the API server will add to the selector. A running pod has
+    them in the selector already.
+    """
     affinity: Manifest = {}
     kind = chance.pick_option(kinds)
     for name in (kind,) if chance.is_chosen(75) else kinds:
@@ -86,7 +90,7 @@ def _make_affinity_term(chance: Chance, of_template: bool) -> Manifest:
         term["namespaceSelector"] = chance.pick_option(
             ({"matchLabels": {"team": "red"}}, {}, {"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]})
         )
-    # A key that the selector names too is refused.
+    # The API server refuses a key that the selector names, too.
     if of_template and "labelSelector" in term and "track" not in str(term["labelSelector"]) and chance.is_chosen(12):
         term[chance.pick_option(("matchLabelKeys", "mismatchLabelKeys"))] = pick_at_least_one(
             chance, (HASH, "track", "absent"), 2

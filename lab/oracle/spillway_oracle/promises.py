@@ -1,7 +1,7 @@
-"""Several templates on one cluster: what was promised of each, beside what was promised before, finds its nodes.
+"""Checks promises for several templates on one cluster: all promised replicas together must find nodes.
 
-The planner promises replicas of the first template, of the second beside those, and so on, none bound yet. Then the
-scheduler gets them all, in several orders and with several ways to choose: each must find a node.
+The planner promises replicas of the first template, then of the second beside these, and so on, with none bound yet.
+Then the scheduler gets all of them, in several orders and with several ways to choose. Each replica must find a node.
 """
 
 import random
@@ -42,7 +42,7 @@ PLAIN, BETWEEN_PODS = "without spread or affinity between pods", "with spread or
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """replicas: promised. The last part's are the newest promise."""
+    """One template with its promised replicas. The last part of a list is the newest promise."""
 
     namespace: str
     template: Manifest
@@ -51,7 +51,10 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Promises:
-    """In the worst order, unplaced: replicas that found no node; more: of the last part that fitted beside all."""
+    """A cluster with its promises, and the result.
+
+    unplaced: the replicas without a node in the worst order. more: the further replicas of the last part that fitted.
+    """
 
     world: Mapping[str, Any]
     parts: tuple[Part, ...]
@@ -64,7 +67,7 @@ class Promises:
 
 
 def check_promises(cases: int, number: int, oracle: Oracle) -> tuple[Counter[str], list[Promises]]:
-    """Figures by kind, and the cases in which a promise was broken. number: of the first seed, in millions."""
+    """Returns (figures by kind, the cases with a broken promise). number: the first seed, in millions."""
     tally: Counter[str] = Counter()
     broken: list[Promises] = []
     for index in range(cases):
@@ -90,7 +93,7 @@ def check_promises(cases: int, number: int, oracle: Oracle) -> tuple[Counter[str
 
 
 def place_promised_replicas(promised: Promises, oracle: Oracle, seed: int) -> Promises | None:
-    """None when an API server would refuse one of the templates."""
+    """Places all promised replicas and returns the result; None when an API server would refuse a template."""
     unplaced, more = 0, MORE_MAX
     chance = random.Random(seed)
     for number, (order, mode) in enumerate(ORDERS):
@@ -117,7 +120,7 @@ def _places_in_order(parts: Sequence[Part], order: str, mode: str, chance: rando
 
 
 def _make_promises(chance: Chance) -> Promises | None:
-    """None when a shape is not modelled or not taken."""
+    """Makes a cluster and lets the planner promise; None when it refuses a template or does not model it whole."""
     case = make_case(chance)
     view, promised = cluster_view(case.world), PlannersPromises()
     parts = []

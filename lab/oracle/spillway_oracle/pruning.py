@@ -1,4 +1,4 @@
-"""Makes a case smaller by leaving out what the disagreement does not need: pods, nodes, labels, fields."""
+"""Makes a case smaller by removing the pods, nodes, labels and fields that the disagreement does not need."""
 
 from collections.abc import Callable, Iterator
 from copy import deepcopy
@@ -13,11 +13,11 @@ NEEDED = frozenset(
      "containers", "image", "topologyKey", "whenUnsatisfiable", "maxSkew", "key", "operator", "required",
      "claimName", "persistentVolumeClaim", "nfs", "nodeSelectorTerms")
 )  # fmt: skip
-"""What an object is not one without."""
+"""The fields that an object must keep to be valid."""
 
 
 def pruned_case(case: Case, still: Callable[[Case], bool]) -> Case:
-    """The case without every part that can go, one after the other, while `still` holds of it."""
+    """Returns the case without the parts that can be removed. still: returns whether a smaller case still differs."""
     best: Any = {"world": case.world, "template": case.template}
     smaller = True
     while smaller:
@@ -34,7 +34,7 @@ def _case_of_parts(found: Any, case: Case) -> Case:
 
 
 def _removable_paths(value: Any, path: Path = ()) -> Iterator[Path]:
-    """Paths of what may be left out; of a list the last first, so that the others keep their places."""
+    """Yields the paths of removable parts. The last item of a list comes first, so that earlier paths stay valid."""
     if isinstance(value, dict):
         for key, part in value.items():
             if key not in NEEDED:
@@ -47,7 +47,7 @@ def _removable_paths(value: Any, path: Path = ()) -> Iterator[Path]:
 
 
 def _without_part(value: Any, path: Path) -> Any:
-    """None when the path is not there any more."""
+    """Returns a copy without the part at the path; None when the path does not exist any more."""
     changed = deepcopy(value)
     at = changed
     try:

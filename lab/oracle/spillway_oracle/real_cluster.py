@@ -1,4 +1,4 @@
-"""A real control plane without controllers, in which cases are played: its scheduler has the last word."""
+"""Plays cases in a real control plane without controllers. Its scheduler decides which answer is right."""
 
 import json
 import time
@@ -19,7 +19,7 @@ MERGE = "application/merge-patch+json"
 
 
 class Refused(RuntimeError):
-    """What the server says against a call."""
+    """Raised when the API server refuses a call. code: the HTTP status."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -27,11 +27,11 @@ class Refused(RuntimeError):
 
 
 class NotSettled(RuntimeError):
-    """The scheduler did not come to an end with the pods in time."""
+    """Raised when the scheduler has not decided on all pods in time."""
 
 
 def can_be_played(case: Case) -> bool:
-    """Not what a server would not store as the case has it, or what other programs would do something about."""
+    """Returns whether a real server would store the case's objects unchanged and no other program would change them."""
     pods = case.world["pods"]
     spec = case.template["spec"]
     apart = ("runtimeClassName", "overhead", "nodeName", "schedulerName")
@@ -44,7 +44,7 @@ def can_be_played(case: Case) -> bool:
 
 
 class RealCluster:
-    """Its scheduler places; nothing else acts on nodes or pods."""
+    """A control plane whose scheduler places pods. No other program acts on its nodes or pods."""
 
     def __init__(self, access: MemberAccess) -> None:
         self._access = access
@@ -52,7 +52,10 @@ class RealCluster:
         self._played = 0
 
     def schedule_case(self, case: Case, replicas: int, enough: Callable[[int], bool]) -> int:
-        """Replicas that are bound once all others are said to be unschedulable and `enough` of the number holds."""
+        """Schedules a case and returns the number of bound replicas, once all others are unschedulable.
+
+        enough: returns whether this number may be final. Raises NotSettled if the scheduler needs too long.
+        """
         self._delete_pods_and_nodes()
         for namespace in {case.namespace, *(pod["metadata"]["namespace"] for pod in case.world["pods"])}:
             self._create_namespace(namespace, case)
@@ -68,7 +71,7 @@ class RealCluster:
         return self._wait_for_bound_replicas(path, enough)
 
     def _wait_for_the_scheduler(self) -> None:
-        """Until it has bound a pod to a node that was made last, so that it knows the others; no replica fits there."""
+        """Waits until the scheduler binds a pod to the newest node: then it knows all others. No replica fits there."""
         self._played += 1
         name = f"sentinel-{self._played}"
         taint = {"key": "sentinel", "effect": "NoSchedule"}
@@ -116,7 +119,7 @@ class RealCluster:
             self._call_api("PATCH", f"/api/v1/namespaces/{name}", body)
 
     def _create_node(self, node: Manifest) -> None:
-        """A new node is tainted by the server until somebody finds it ready: here the case says what it has."""
+        """Creates a node, and then sets its taints, because the API server taints each new node as not ready."""
         name = node["metadata"]["name"]
         metadata = {"name": name, "labels": node["metadata"].get("labels", {})}
         self._call_api("POST", "/api/v1/nodes", {"metadata": metadata, "spec": node["spec"]})

@@ -1,8 +1,7 @@
-"""Why a node takes no more: what `explain` says of it, held against the plugin that refused it and the plugin's words.
+"""Compares the reasons why a node takes no more replicas: those of `explain`, and the words of the scheduler's plugins.
 
-The question is asked of the cluster in which the oracle's first placement stands, when one replica more found no node:
-of every node the first filter that bars it by what explain says is to be the plugin that the scheduler names, and what
-explain says of it is to mean the same as the scheduler's words.
+The cluster has the oracle's first placement, and one more replica has found no node. For every node, the first filter
+that bars it by `explain` must be the plugin that the scheduler names. Both reasons must mean the same.
 """
 
 import re
@@ -20,7 +19,7 @@ from .cases import Case
 from .planner import CLUSTER, cluster_view, shape_in_cluster
 
 Refused = tuple[str, str, tuple[str, ...]]
-"""A node, the plugin that refused one replica more, and its words, sorted: of resources it says them in any order."""
+"""(node, plugin that refused one more replica, its sorted words). Plugins name lacking resources in any order."""
 
 SAID_OF_THE_POD = "the scheduler refuses the pod before it looks at any node"
 HASH_UNKNOWN = "the planner does not know which hash the template gets"
@@ -43,13 +42,13 @@ OURS_BY_WORDS: tuple[tuple[str, str], ...] = (
     (r"node\(s\) didn't match pod anti-affinity rules", r"anti-affinity(?! of pods that run)"),
     (r"node\(s\) didn't satisfy existing pods anti-affinity rules", r"anti-affinity of pods that run"),
 )
-"""The scheduler's words, and how explain begins to say the same."""
+"""(the scheduler's words, the beginning of explain's reason with the same meaning), as regular expressions."""
 OF_THE_POD = r"persistentvolumeclaim |not among the nodes that are named|pod affinity terms conflict"
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """kind: ALIKE, a deviation that is known, or what was said on both sides."""
+    """The comparison for one node. kind: ALIKE, a known deviation, or the texts of both sides."""
 
     node: str
     plugin: str
@@ -63,7 +62,10 @@ class Compared:
 def compare_reasons(
     case: Case, nodes: Mapping[str, int], refused: tuple[Refused, ...], pod: Manifest
 ) -> Iterator[Compared]:
-    """nodes: the replicas that stand on each; pod: one of them, as the API server stored it."""
+    """Yields the comparison for each refused node.
+
+    nodes: the placed replicas of each node. pod: one of these replicas, as the API server stored it.
+    """
     view = cluster_view({**case.world, "pods": [*case.world["pods"], *_placed_pods(nodes, pod)]})
     shape, _ = shape_in_cluster(shape_of(case.template, case.namespace, "template"), view)
     is_hash_unknown = len(candidate_shapes(shape, view.nodes)) > 1

@@ -1,4 +1,4 @@
-"""Makes pod templates, each about one of the things that a pod may ask of a node, or about several."""
+"""Makes pod templates. Each one has one of the features by which a pod selects nodes, or several of them."""
 
 from typing import Any
 

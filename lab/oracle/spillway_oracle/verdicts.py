@@ -1,7 +1,7 @@
 """Compares the planner's answer for a case with the oracle's, and defines how they may differ.
 
-Where the order of choices cannot matter, the planner's certain and possible and its replicas per node are the oracle's.
-Where it can (spread, affinity between pods), whatever the scheduler chooses must end with at least `certain` and at
+If the order of choices cannot matter, the planner's certain, possible and replicas per node must equal the oracle's.
+If it can matter (spread, affinity between pods), every choice of the scheduler must end with at least `certain` and at
 most `possible` replicas: certain ≤ least ≤ most ≤ possible.
 """
 
@@ -99,7 +99,7 @@ def request_of_case(case: Case) -> Request:
 
 
 def truth_of_answers(case: Case, placed: Sequence[Placed]) -> Truth:
-    """Returns the truth of a case. placed: the oracle's answers to question(case)."""
+    """Returns the truth of a case. placed: the oracle's answers to request_of_case(case)."""
     errors = [entry.error for entry in placed if entry.error]
     if errors and errors[0].startswith(REFUSED_BY_SERVER):
         return Truth(refused=errors[0])

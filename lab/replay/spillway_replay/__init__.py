@@ -1,1 +1,1 @@
-"""Bursts of workloads onto fragmented clusters: what was promised, what the members could make of it."""
+"""Plays bursts of workloads on fragmented clusters, and compares promised replicas with bound ones."""

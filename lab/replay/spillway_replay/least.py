@@ -1,4 +1,4 @@
-"""The least moves that any division needs: every one is looked at, by dynamic programming."""
+"""Computes the fewest moves that any division needs, over all divisions, by dynamic programming."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ CLUSTERS_MAX = 6
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Of one cluster: the replicas that it had, and the fewest and the most that it may have."""
+    """The bounds of one cluster: the replicas that it had, and the fewest and the most that it may have."""
 
     before: int
     least: int
@@ -16,7 +16,7 @@ class Bound:
 
 
 def least_moves(bounds: Sequence[Bound], placed: int) -> int:
-    """The least Σ max(0, before − after) over all divisions of so many replicas within the bounds.
+    """Returns the least Σ max(0, before − after) over all divisions of `placed` replicas within the bounds.
 
     Raises ValueError when there is no such division, or too many clusters to look at them all.
     """

@@ -114,7 +114,7 @@ class Member:
     def pending_pod_count(self) -> int:
         return sum(1 for known in self.objects.values() for one in known.pods if not one.node)
 
-    # ── What is asked of it ─────────────────────────────────────────────────────────────────────────────────────
+    # ── Changes from outside ────────────────────────────────────────────────────────────────────────────────────
 
     def apply_part(self, workload: Workload, version: Generation, replicas: int, removing: bool) -> None:
         """Changes the object to this version of its part. Ignores a version older than the object's."""
@@ -163,7 +163,7 @@ class Member:
             self._leavings += 1
             self._collector.pods.remove_pod(manifest["metadata"]["uid"])
 
-    # ── What it does by itself ──────────────────────────────────────────────────────────────────────────────────
+    # ── Controllers and scheduler ───────────────────────────────────────────────────────────────────────────────
 
     async def run(self) -> None:
         await asyncio.gather(self._run_controllers(), self._send_late_reports())
@@ -221,7 +221,7 @@ class Member:
     def _pods_of_replica(self, known: Deployed, one: Replica) -> Pods:
         return Pods(known.workload.key[0], known.workload.pod_template, 1, one.name)
 
-    # ── What is said of it ──────────────────────────────────────────────────────────────────────────────────────
+    # ── Reports ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _queue_report(self) -> None:
         """Sends a record of this instant if anything changed or none was sent for a while."""

@@ -1,8 +1,8 @@
-"""A planner to compare with: it estimates each cluster by its newest record, and reserves nothing.
+"""A simple planner as a baseline: it estimates each cluster by its newest record, and reserves nothing.
 
-In two ways, as Karmada's scheduler has them: SUMS adds up what is free in a cluster (its general estimator reads the
-cluster's ResourceSummary), NODES counts node by node, node affinity included (its accurate estimator). Replicas are
-divided in proportion to the estimates, own clusters before the cloud; what has no place is tried again every 5 s.
+It has the two ways of Karmada's scheduler. SUMS adds up the free resources of a cluster, as the general estimator does
+with ResourceSummary. NODES counts node by node with node affinity, as the accurate estimator does. Replicas are divided
+in proportion to the estimates, own clusters before the cloud. Replicas without a place are tried again every 5 s.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ RETRY_SECONDS = 5.0
 
 @dataclass(slots=True)
 class View:
-    """A cluster as its newest record has it."""
+    """The state of a cluster by its newest record."""
 
     rows: dict[str, NodeRow] = field(default_factory=dict)
     nodes: ClusterNodes = field(default_factory=ClusterNodes)
@@ -152,7 +152,7 @@ class Naive:
 
 
 def divide_in_proportion(most: Mapping[str, int], wanted: int) -> dict[str, int]:
-    """As many as are wanted, in proportion to most and never above it: by largest remainders, then by name."""
+    """Divides `wanted` replicas in proportion to `most`, never above it. Largest remainders go first, then names."""
     total = sum(most.values())
     wanted = max(0, min(wanted, total))
     if not wanted:

@@ -1,4 +1,4 @@
-"""The Kubernetes objects of a member as its collector reads them."""
+"""Makes the Kubernetes objects of a member in the form in which its collector reads them."""
 
 from collections.abc import Sequence
 from typing import Any, TypeVar
@@ -17,7 +17,7 @@ def decode_objects(kind: Kind, objects: Sequence[Manifest]) -> tuple[Any, ...]:
 
 
 def make_deployment(fleet: str, uid: str, version: Generation, replicas: int, pods: int, ready: int) -> Deployment:
-    """uid: namespace/name. Its controller has seen it."""
+    """Returns a Deployment that its controller has seen. uid: namespace/name."""
     namespace, _, name = uid.partition("/")
     metadata = {
         "name": name,
@@ -33,7 +33,7 @@ def make_deployment(fleet: str, uid: str, version: Generation, replicas: int, po
 
 
 def make_replica_set(uid: str) -> ReplicaSet:
-    """The one of a Deployment, by the Deployment's uid."""
+    """Returns the only ReplicaSet of the Deployment with this uid."""
     namespace, _, name = uid.partition("/")
     owner = {"kind": "Deployment", "name": name, "uid": uid, "controller": True}
     metadata = {"name": f"{name}-h0", "namespace": namespace, "uid": f"rs/{uid}", "ownerReferences": [owner]}
@@ -41,7 +41,7 @@ def make_replica_set(uid: str) -> ReplicaSet:
 
 
 def make_pod(name: str, uid: str, template: Manifest, node: str) -> Pod:
-    """Of the ReplicaSet of the Deployment with this uid. node: empty when the scheduler found none."""
+    """Returns a pod of the Deployment with this uid. node: empty when the scheduler found none."""
     namespace, _, owner_name = uid.partition("/")
     owner = {"kind": "ReplicaSet", "name": f"{owner_name}-h0", "uid": f"rs/{uid}", "controller": True}
     metadata = template["metadata"] | {"name": name, "namespace": namespace, "uid": name, "ownerReferences": [owner]}
@@ -53,5 +53,5 @@ def make_pod(name: str, uid: str, template: Manifest, node: str) -> Pod:
 
 
 def _decode_as_listed(manifest: Manifest, kind: type[T]) -> T:
-    """By way of its JSON: some fields are kept as the API server wrote them."""
+    """Decodes an object from its JSON, because some fields keep the API server's text."""
     return msgspec.json.decode(msgspec.json.encode(manifest), type=kind)

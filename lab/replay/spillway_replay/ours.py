@@ -138,7 +138,7 @@ class Ours:
             self.loop.kill_process(life.owner)
             self.loop.call_later(RESTART_SECONDS, self._begin_life)
 
-    # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def apply(self, workload: Workload, idempotency_key: str) -> Answer:
         self.workloads[workload.key] = workload
@@ -189,7 +189,7 @@ class Ours:
             for key, known in self.planner.state.workloads.items()
         }
 
-    # ── What was decided ────────────────────────────────────────────────────────────────────────────────────────
+    # ── Decisions in the log ────────────────────────────────────────────────────────────────────────────────────
 
     async def _follow_log(self) -> None:
         bus = LocalBus(self.broker, FLEET, "spillway/members")
@@ -225,14 +225,14 @@ class Ours:
         bounds = []
         for cluster in sorted({*old, *new, *certain}):
             had, has = old.get(cluster, 0), new.get(cluster, 0)
-            # Out of a cluster that the policy rules out goes what was got out of it.
+            # A cluster that the policy no longer selects may keep at most the replicas that it has now.
             most = min(had, has) if allowed and cluster not in allowed else had + certain.get(cluster, 0)
             bounds.append(Bound(had, 0, max(most, has)))
         self.decisions[record.cause] += 1
         self.moves[record.cause] += sum(max(0, had - new.get(cluster, 0)) for cluster, had in old.items())
         self.least[record.cause] += least_moves(bounds, sum(new.values()))
 
-    # ── What is heard of the members ────────────────────────────────────────────────────────────────────────────
+    # ── Reports of the members ──────────────────────────────────────────────────────────────────────────────────
 
     async def add_cluster(self, cluster: Cluster, whole: StateChanges) -> None:
         bus = LocalBus(self.broker, FLEET, "spillway/snapshot")

@@ -1,4 +1,4 @@
-"""The suite as a command: runs, a table, build/replay.json."""
+"""The command of the suite: plays the runs, prints a table, and writes build/replay.json."""
 
 import argparse
 import json
@@ -23,13 +23,13 @@ from .workloads import BETWEEN, PLAIN
 PLANNERS = (OURS, OURS_KILLED, NODES, SUMS)
 PRESSURES = (0.5, 1.0)
 RUNS_A_PROCESS = 8
-"""Then it gives its memory back, and another goes on."""
+"""The runs of one process. Then the process ends, which frees its memory, and another goes on."""
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = Path("build/replay.json")
 
 
 def main() -> int:
-    if os.environ.get("PYTHONHASHSEED") != "0":  # Sets of strings are walked in another order in each process else.
+    if os.environ.get("PYTHONHASHSEED") != "0":  # Else the order of sets of strings differs in each process.
         os.environ["PYTHONHASHSEED"] = "0"
         os.execv(sys.executable, [sys.executable, *sys.argv])
     arguments = _parse_arguments()
@@ -54,11 +54,11 @@ def main() -> int:
 
 
 Played = tuple[Run, Counter[str], float]
-"""Figures, and seconds of CPU."""
+"""(run, figures, CPU seconds)"""
 
 
 def play_runs(runs: Sequence[Run], trace: Trace, jobs: int, one: Callable[[Run, Trace], Played]) -> Iterator[Played]:
-    """Each as it is done. What ends one run ends all, and so does a process that dies (BrokenProcessPool)."""
+    """Yields each run's result when it is done. An error in one run ends all, as does BrokenProcessPool."""
     spawn = get_context("spawn")
     with ProcessPoolExecutor(jobs, spawn, _silence_logs, max_tasks_per_child=RUNS_A_PROCESS) as pool:
         try:
@@ -68,7 +68,7 @@ def play_runs(runs: Sequence[Run], trace: Trace, jobs: int, one: Callable[[Run, 
                 yield done.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in active_children():  # Else those under way, of minutes each, are played to their end.
+            for process in active_children():  # Else runs under way would go on for minutes.
                 process.terminate()
             raise
 
@@ -97,7 +97,7 @@ def _run_as_json(run: Run, figures: Counter[str], seconds: float) -> dict[str, A
 
 
 def table_of_runs(found: Sequence[Played]) -> str:
-    """A row for each burst size and planner, summed over seeds and pressures."""
+    """Returns a Markdown table with a row for each burst size and planner, summed over seeds and pressures."""
     sums: dict[tuple[int, str], Counter[str]] = {}
     for run, figures, _ in found:
         sums.setdefault((run.workloads, run.planner), Counter()).update(figures | Counter({"runs": 1}))
