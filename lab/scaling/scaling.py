@@ -1,4 +1,4 @@
-"""`make scaling`: how good the autoscaler's decisions are on queues, beside KEDA's; tables, build/scaling.json."""
+"""Runs `make scaling`: compares the autoscaler's decisions on queues with KEDA's, and writes build/scaling.json."""
 
 import sys
 from importlib import import_module

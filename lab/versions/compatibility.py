@@ -1,5 +1,5 @@
-"""What of a newer set of protos an older one would misunderstand. Source of the rules: protobuf's guide to updating a
-message type: a number keeps its type and label for ever, and what is removed is reserved."""
+"""Finds what an older version would misunderstand in a newer set of protos. Source of the rules: protobuf's guide to
+updating a message type: a number keeps its type and label for ever, and a removed field is reserved."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -8,12 +8,12 @@ from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
 OURS = "spillway.v1"
 RENAMED = {"releasing": "disowning", "ReleaseRequest": "DisownRequest", "Planner.Release": "Planner.Disown"}
-"""Fields, messages and methods that have another name now. A record knows a field by its number alone, and these
-messages and methods are in no record: gRPC alone has them, and who calls it was told (CHANGELOG.md)."""
+"""The present names of renamed fields, messages and methods. Records name a field only by its number. These messages
+and methods occur only in gRPC, and CHANGELOG.md tells its callers."""
 
 
 def find_incompatibilities(old: FileDescriptorSet, new: FileDescriptorSet) -> list[str]:
-    """One sentence each; none when both understand each other."""
+    """Returns one sentence for each incompatibility; none when both versions understand each other."""
     return [
         *_message_differences(_message_by_name(old), _message_by_name(new)),
         *_method_differences(_method_by_name(old), _method_by_name(new)),
@@ -60,7 +60,7 @@ def _field_differences(
 
 
 def _method_signature(method: Any) -> tuple[Any, ...]:
-    """What a method takes, answers and streams, by the names of today."""
+    """Returns (request, reply, whether each is a stream) of a method, by the present names."""
     takes = ".".join(RENAMED.get(word, word) for word in method.input_type.split("."))
     return takes, method.output_type, method.client_streaming, method.server_streaming
 

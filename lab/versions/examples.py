@@ -1,8 +1,8 @@
-"""Each event once, with something in every field; written and read by whichever version of the code is on the path.
+"""Writes and reads one example of each event, with a value in every field, by the code version on the Python path.
 
-It must run with older versions: it uses nothing but what they have, and no test of the repository imports more of it.
-    python examples.py write            rows of {type, topic, value, fields}, one JSON document a line
-    python examples.py read < rows      of each row what this version makes of the value, and writes of it again
+It must run with older versions, so it uses only functions that they have.
+    python examples.py write            prints rows of {type, topic, value, fields}, one JSON document a line
+    python examples.py read < rows      prints for each row the fields that this version reads, and its value again
 """
 
 import base64
@@ -21,7 +21,7 @@ TOPICS_BY_EVENT = {event: topic for topic, events in reversed(EVENTS_BY_TOPIC.it
 
 
 class Filler:
-    """Counts, so that no two fields have the same content."""
+    """Makes the fields' values from a counter, so that no two fields have the same value."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -54,7 +54,7 @@ def filled_event(event: type) -> Any:
 
 
 def json_value(value: Any) -> Any:
-    """As JSON has it."""
+    """Returns a value as plain JSON types. Bytes become base64, and a generation becomes [epoch, sequence]."""
     if isinstance(value, Generation):
         return [value.epoch, value.sequence]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -73,7 +73,7 @@ def example_row(event: type) -> dict[str, Any]:
 
 
 def read_row(one: dict[str, Any]) -> dict[str, Any]:
-    """fields and the value written again; or why it could not be read."""
+    """Returns the fields of a row's value and the value encoded again, or the reason why it is unreadable."""
     try:
         event = decode_event(one["topic"], one["type"], base64.b64decode(one["value"]))
     except (UnreadableMessage, KeyError) as error:

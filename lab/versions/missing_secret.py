@@ -1,8 +1,8 @@
-"""What a neighbour is told while another workload waits for a Secret that is nowhere, on real control planes.
+"""Shows the planner's answers for a healthy workload while another one waits for a missing Secret, on real clusters.
 
-    make missing-secret [OLD=feaf307]   real Kafka and Redis, one instance of each service; OLD: of that version
-80 replicas name the Secret. Every second a healthy neighbour of 120 asks where it would go (a dry run), and how many
-of its replicas certainly fit. `tests/e2e/test_missing_secret.py` judges the same for this version.
+    make missing-secret [OLD=feaf307]   real Kafka and Redis, one instance of each service; OLD: run that version
+80 replicas name the Secret. Every second the planner is asked where a healthy neighbour of 120 replicas would go (a dry
+run), and how many of its replicas certainly fit. `tests/e2e/test_missing_secret.py` checks the same for this version.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from spillway_local.stack import SERVICES, Stack, StackOptions
 ROOT = Path(__file__).parents[2]
 MANIFEST = ROOT.parent / "shared" / "data" / "manifests" / "missing-secret.yaml"
 NAMESPACE, NAME, SECRET = "default", "sec3", "nosuch"
-"""What the manifest declares, and what it names."""
+"""The namespace and the name of the waiting workload, and the name of the missing Secret."""
 FLEET = (
     MemberPlan("own-1", "own", (MemberNodes(5, "own-1-node", 4_000, 16 * GIB),), room=40),
     MemberPlan("own-2", "own", (MemberNodes(5, "own-2-node", 4_000, 16 * GIB),), room=40),
@@ -39,7 +39,10 @@ READY_SECONDS, ASKED_SECONDS = 90.0, 1.0
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """rooms: replicas of the neighbour that certainly fit, by cluster. placed: of those it asks for, if it came now."""
+    """The planner's answers for the neighbour.
+
+    rooms: its replicas that certainly fit, by cluster. placed: its replicas that would have a place now.
+    """
 
     rooms: tuple[tuple[str, int], ...]
     placed: int
@@ -54,11 +57,11 @@ class Told:
 
 
 EMPTY = Told(tuple(sorted((member.name, member.room) for member in FLEET)), ASKED)
-"""What it is told while nothing else reserves anything."""
+"""The answers for the neighbour while no other workload reserves room."""
 
 
 async def ask_neighbour_room(planner: PlannerClient) -> Told:
-    """What the neighbour is told now."""
+    """Returns the planner's present answers for the neighbour."""
     capacity = await planner.capacity(CapacityRequest(NEIGHBOUR))
     plan = await planner.plan(ApplyRequest(NEIGHBOUR))
     return Told(tuple(sorted((entry.cluster, entry.certain) for entry in capacity.clusters)), plan.placed)
@@ -66,7 +69,7 @@ async def ask_neighbour_room(planner: PlannerClient) -> Told:
 
 @asynccontextmanager
 async def joined_planner(stack: Stack) -> AsyncIterator[PlannerClient]:
-    """The stack's clusters have joined, all their room is told."""
+    """Joins the stack's clusters and yields a client once the planner knows all their room."""
     async with PlannerClient(stack.addresses().planners, timeout_seconds=60, retry_seconds=60) as planner:
         for member in FLEET:
             await planner.join_cluster(JoinClusterRequest(member.name, member.name, tier=member.tier))
@@ -82,7 +85,7 @@ async def _is_ready(planner: PlannerClient) -> bool:
 
 
 async def _observe_neighbour(stack: Stack, seconds: int) -> list[tuple[float, Told]]:
-    """What the neighbour is told in each of these seconds after the workload was applied."""
+    """Returns (seconds since the apply, the answers for the neighbour) for each second after the apply."""
     loop = asyncio.get_running_loop()
     seen: list[tuple[float, Told]] = []
     async with joined_planner(stack) as planner:
@@ -96,7 +99,7 @@ async def _observe_neighbour(stack: Stack, seconds: int) -> list[tuple[float, To
 
 
 def table_text(seen: list[tuple[float, Told]]) -> str:
-    """A row for each time in which the same was told."""
+    """Returns a table with a row for each period in which the answers stayed the same."""
     begins = [0] + [index for index, (before, after) in enumerate(pairwise(seen), 1) if before[1] != after[1]]
     lines = [f"| seconds since the apply | own / cloud | {ASKED} of the neighbour, if they came now |", "|---|---|---|"]
     for begin, end in pairwise([*begins, len(seen)]):

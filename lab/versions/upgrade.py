@@ -1,7 +1,8 @@
-"""A platform of an older version is upgraded as docs/operations.md says, a process after the other, while work goes on.
+"""Upgrades a platform of an older version as docs/operations.md says, process by process, while work goes on.
 
     make upgrade OLD=b18740c KEPT_NEW=vk-bridge   real Kafka and Redis, simulated members, two instances of each service
-At each step: no pod of what was placed is gone or new, a Scale is decided and carried out, nothing is a dead letter.
+After each step the placed pods must be the same, and a Scale must be decided and carried out. No record may become a
+dead letter.
 """
 
 import argparse
@@ -33,7 +34,7 @@ SECONDS = 120.0
 
 
 class Upgrade:
-    """One platform; old: the PYTHONPATH of the older version, for those processes that are not upgraded yet."""
+    """One platform. old: the PYTHONPATH of the older version, for processes that are not upgraded yet."""
 
     def __init__(self, folder: Path, old: str, kept_new: tuple[str, ...]) -> None:
         self.options = StackOptions(folder, outlives=False)
@@ -70,7 +71,7 @@ class Upgrade:
         self.pods = await self._running_pod_uids(stack)
 
     async def _upgrade_process(self, name: str, client: PlannerClient) -> None:
-        """The process is another one now; then a replica more, and all that ran runs."""
+        """Restarts a process with the new version. Then adds a replica and checks that earlier pods still run."""
         began = time.monotonic()
         self.still_old.discard(name)
         stack = self.new_stack()

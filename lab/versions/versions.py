@@ -1,7 +1,7 @@
-"""An older version of this code itself: exported from git, its protos built, run on what this version writes, and back.
+"""Runs an older version of this code, exported from git, on events that this version writes, and the other way round.
 
-make versions OLD=cfd3804            both directions, each event; what is lost when the old one writes it again
-… versions.py --old cfd3804 --keep   keeps what the old one wrote, and its descriptors, in data/ for the tests
+make versions OLD=cfd3804            tests each event in both directions, and what the old version loses on rewriting
+… versions.py --old cfd3804 --keep   keeps the old version's output and descriptors in data/ for the tests
 """
 
 import argparse
@@ -22,7 +22,7 @@ DATA = HERE / "data"
 
 
 def export_commit(commit: str, folder: Path) -> Path:
-    """The sources of a commit, with its generated code; descriptors beside them."""
+    """Exports a commit, builds its protos and descriptors, and returns the folder of its sources."""
     folder.mkdir(parents=True, exist_ok=True)
     archive = subprocess.run(["git", "archive", commit], cwd=ROOT, check=True, capture_output=True).stdout
     subprocess.run(["tar", "-x", "-C", str(folder)], input=archive, check=True)
@@ -34,7 +34,7 @@ def export_commit(commit: str, folder: Path) -> Path:
 
 
 def run_examples(source: Path | None, action: str, rows: Sequence[dict[str, Any]] = ()) -> list[dict[str, Any]]:
-    """examples.py with the code in source, or with this one."""
+    """Runs examples.py with the code in `source`, or with this version if it is None. Returns the printed rows."""
     environment = os.environ | ({"PYTHONPATH": str(source)} if source else {})
     text = "".join(json.dumps(row) + "\n" for row in rows)
     command = [sys.executable, str(EXAMPLES), action]
@@ -43,7 +43,7 @@ def run_examples(source: Path | None, action: str, rows: Sequence[dict[str, Any]
 
 
 def changed_fields(before: Any, after: Any, where: str = "") -> Iterator[str]:
-    """Fields of which another value came out; of lists every entry alike, under one name."""
+    """Yields the names of fields whose values differ. All entries of a list have the same name."""
     if isinstance(before, dict) and isinstance(after, dict):
         for name, value in before.items():
             other = after.get(name, after.get(RENAMED.get(name, name)))
@@ -56,7 +56,7 @@ def changed_fields(before: Any, after: Any, where: str = "") -> Iterator[str]:
 
 
 def difference_lines(commit: str, source: Path) -> list[str]:
-    """What differs, in sentences."""
+    """Returns the differences between the versions as sentences."""
     lines = []
     old, new = run_examples(source, "write"), run_examples(None, "write")
     for row, found in zip(old, run_examples(None, "read", old), strict=True):

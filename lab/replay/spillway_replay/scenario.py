@@ -166,7 +166,7 @@ class _Scene:
             for name, member in self.system.members.items()
         )
 
-    # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
+    # ── Requests ────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _apply_workload(self, workload: Workload) -> None:
         await asyncio.sleep(self.random.uniform(0.0, ARRIVAL_SECONDS))
@@ -211,7 +211,7 @@ class _Scene:
         else:
             self.taken[workload.key] = workload.replicas if replicas is None else replicas
 
-    # ── What is judged ──────────────────────────────────────────────────────────────────────────────────────────
+    # ── Judgement ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _judge_refusal(self, workload: Workload, replicas: int, since: float) -> None:
         """Judges whether a workload refused as a whole would have had places beside all earlier promises.
@@ -229,9 +229,9 @@ class _Scene:
                 self.figures[f"refused though placeable{name}: {workload.kind}"] += replicas
 
     def _may_have_place(self, workload: Workload, replicas: int) -> bool:
-        """Returns False if it surely has no place, even if it ignored other pods and nothing else were promised.
+        """Returns False if the workload surely has no place, even without its rules about other pods and no promises.
 
-        Nodes take no fewer such pods without other pods. Most refusals are judged by this alone.
+        Without other pods, nodes take at least as many pods without such rules. Most refusals are judged by this alone.
         """
         asked = Pods(workload.key[0], workload.plain_template, replicas, "wanted")
         members = self.system.members

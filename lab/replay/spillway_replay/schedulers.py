@@ -1,4 +1,4 @@
-"""The members' schedulers: the Kubernetes scheduler's own plugins by score, and a plain one that needs no Go."""
+"""The members' schedulers: one with the Kubernetes scheduler's own plugins and scores, and a simple one without Go."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from .trace import Cluster
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """So many replicas of one template. name: of the pods, with a number behind it."""
+    """A number of replicas of one template. name: the pods are called name-0, name-1, …"""
 
     namespace: str
     template: Manifest
@@ -29,26 +29,29 @@ class Pods:
 
 class Scheduler(Protocol):
     def place_pods(self, asked: Sequence[Pods]) -> list[list[str]]:
-        """Binds one after the other, each where it scores best; the nodes of each, fewer when one found none."""
+        """Binds pods one after another, each on the node with the best score.
+
+        Returns the nodes for each entry. They are fewer than its count once a pod found no node.
+        """
 
     def remove_pods(self, gone: Sequence[Pods]) -> None:
-        """Pods that were placed by these names, the first count of each."""
+        """Removes the first `count` pods of each name that were placed before."""
 
     def count_placeable(self, asked: Sequence[Pods]) -> list[int]:
-        """How many of each would be placed, one after the other, if it were done."""
+        """Returns how many pods of each entry would find a node, one after another. Binds none of them."""
 
     def remove_foreign_pods(self, pods: Sequence[Manifest]) -> None:
-        """Other people's pods that are gone."""
+        """Removes pods of other users."""
 
     def put_back_pods(self, pods: Sequence[Manifest]) -> None:
-        """Pods that left, on the nodes that they name."""
+        """Puts removed pods back on the nodes that they name."""
 
     def reset_cluster(self) -> None:
-        """As the cluster was at first."""
+        """Resets the cluster to its first state."""
 
 
 class OracleScheduler:
-    """The oracle of the differential tests: the default profile's filters and scores, ties by chance."""
+    """Schedules with the oracle of the differential tests: the default profile's filters and scores, random ties."""
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
         self._oracle_module: Any = import_module("spillway_oracle.oracle")
@@ -101,7 +104,7 @@ class OracleScheduler:
 
 
 class PlainScheduler:
-    """The filters one pod and one node at a time, as the planner's own tests have them; the emptiest node wins."""
+    """Schedules with the filters of the planner's own tests, one pod and one node at a time. The emptiest node wins."""
 
     def __init__(self, cluster: Cluster, random: Random) -> None:
         self._plain: Any = import_module("plain_scheduler")
@@ -164,7 +167,7 @@ class PlainScheduler:
 
 
 def make_node_rows(nodes: Sequence[Manifest], pods: Sequence[Manifest]) -> list[NodeRow]:
-    """As a collector says them."""
+    """Returns the nodes' rows as a collector reports them."""
     state = ClusterState("", SnapshotSettings())
     state.replace_objects(NODES, decode_objects(NODES, nodes), 0.0)
     state.replace_objects(PODS, decode_objects(PODS, pods), 0.0)

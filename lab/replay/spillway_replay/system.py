@@ -1,4 +1,4 @@
-"""What the suite asks of a planner, ours or another."""
+"""Defines the interface of a planner that the suite plays, ours or another."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ REFUSED, UNKNOWN = "refused", "no answer"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """error: REFUSED for want of room, else what is wrong with the request; empty when it was taken."""
+    """The answer to a request. error: REFUSED without enough room, or the request's fault; empty if accepted."""
 
     placed: int
     unplaced: int
@@ -24,10 +24,10 @@ class System(Protocol):
     async def scale(self, workload: Workload, replicas: int, idempotency_key: str) -> Answer: ...
 
     def unplaced_by_workload(self) -> dict[Key, int]:
-        """Replicas that wait."""
+        """Returns the waiting replicas, by workload."""
 
     def desired_by_cluster(self) -> Mapping[str, Mapping[Key, int]]:
-        """By cluster, the replicas that it has or is to have, as last decided."""
+        """Returns the replicas that each cluster should have by the last decisions, by cluster and workload."""
 
     def declared_by_workload(self) -> dict[Key, int]:
-        """What each workload was asked for, as the planner knows it: placed and waiting."""
+        """Returns the requested replicas of each workload as the planner knows them: placed and waiting ones."""

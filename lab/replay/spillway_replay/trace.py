@@ -1,4 +1,4 @@
-"""Clusters as fragmented as a real one: nodes and pods of the public trace openb, read where it lies."""
+"""Makes clusters that are as fragmented as a real one, from nodes and pods of the public trace openb."""
 
 import csv
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ HOST_LABEL = "kubernetes.io/hostname"
 ZONES = ("z1", "z2", "z3")
 PODS_A_NODE = 110
 MISSES_MAX = 60
-"""A cluster is full enough when so many pods in a row found no node."""
+"""The number of pods in a row without a node after which a cluster counts as full."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class TraceNode:
 
 @dataclass(frozen=True, slots=True)
 class TracePod:
-    """models: of GPU that it asks for; empty when any will do. A share of a GPU counts as a whole one."""
+    """A pod of the trace. models: the GPU models it accepts; empty: any. A share of a GPU counts as a whole one."""
 
     cpu_millis: int
     memory_mebibytes: int
@@ -53,9 +53,10 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """pods: of other people, bound already. free_cpu_millis: what they leave, on all nodes together.
+    """A cluster with pods of other users.
 
-    joining: of pods, those that stand for nodes which join later: each takes all the rest of a node until it ends.
+    pods: the bound pods. free_cpu_millis: the CPU that they leave free on all nodes together.
+    joining: some of these pods: each fills the rest of a node until it ends, as if the node joined only then.
     """
 
     name: str
@@ -67,7 +68,7 @@ class Cluster:
 
 
 def trace_folder(start: Path) -> Path | None:
-    """The first folder of openb beside this checkout or one that it lies in; None when there is none."""
+    """Returns the folder of openb beside this checkout or beside a folder above it; None if there is none."""
     candidates = (parent / FOLDER for parent in start.resolve().parents)
     return next((folder for folder in candidates if (folder / NODES_FILE).is_file()), None)
 
@@ -93,14 +94,17 @@ def read_trace(folder: Path) -> Trace:
 
 
 def made_up_trace() -> Trace:
-    """Nodes and pods of a few sizes, none of which divide each other: for where openb is not."""
+    """Returns a trace for machines without openb: a few sizes of nodes and pods that do not divide each other."""
     sizes = ((8000, 32768, 0), (16000, 65536, 2), (32000, 65536, 0), (24000, 131072, 4))
     pods = ((700, 900, 0), (1500, 3000, 0), (3100, 5600, 1), (5300, 15000, 0), (7900, 30500, 1), (4100, 24000, 2))
     return Trace(tuple(TraceNode(*size, "") for size in sizes), tuple(TracePod(*size) for size in pods))
 
 
 def make_cluster_from_trace(trace: Trace, random: Random, name: str, tier: str, nodes: int, fill: float) -> Cluster:
-    """A cluster of so many nodes of the trace, with pods of it on random nodes until that share of the CPU is used."""
+    """Makes a cluster of nodes of the trace, and fills random nodes with its pods up to a share of the CPU.
+
+    nodes: the number of nodes. fill: the share of the CPU, 0 to 1.
+    """
     chosen = random.choices(trace.nodes, k=nodes)
     free = np.array([[n.cpu_millis, n.memory_mebibytes, n.gpus, PODS_A_NODE] for n in chosen], np.int64)
     models = np.array([node.model for node in chosen])
@@ -150,12 +154,15 @@ def container_manifest(pod: TracePod) -> Manifest:
 
 
 def make_fleet(trace: Trace, random: Random, nodes_by_cluster: Sequence[tuple[str, str, int]]) -> tuple[Cluster, ...]:
-    """nodes_by_cluster: name, tier, nodes. Each cluster is filled to another share, 50 to 90 % of its CPU."""
+    """Makes the clusters of a fleet. Each is filled to a random share of 50 to 90 % of its CPU.
+
+    nodes_by_cluster: (name, tier, number of nodes) of each cluster.
+    """
     return tuple(make_cluster_from_trace(trace, random, *entry, random.uniform(0.5, 0.9)) for entry in nodes_by_cluster)
 
 
 def with_joining_nodes(cluster: Cluster, random: Random, share: float) -> Cluster:
-    """The cluster with that share of its nodes full at first."""
+    """Returns the cluster with this share of its nodes filled at first, as if they joined later."""
     taken = {node["metadata"]["name"]: [0, 0, 0] for node in cluster.nodes}
     for pod in cluster.pods:
         for index, amount in enumerate(_parse_amounts(pod["spec"]["containers"][0]["resources"]["requests"])):
@@ -170,5 +177,5 @@ def with_joining_nodes(cluster: Cluster, random: Random, share: float) -> Cluste
 
 
 def _parse_amounts(resources: Manifest) -> tuple[int, int, int]:
-    """CPU in milli-cores, memory in MiB, GPUs, as this module writes them."""
+    """Returns (milli-cores, MiB of memory, GPUs) of amounts in the form that this module writes."""
     return int(resources["cpu"][:-1]), int(resources["memory"][:-2]), int(resources.get(GPU, 0))

@@ -1,4 +1,4 @@
-"""The workloads of a burst: pods of the trace, in templates of which some look at other pods."""
+"""Makes the workloads of a burst from pods of the trace. Some templates have rules about other pods."""
 
 import json
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from .trace import HOST_LABEL, MODEL_LABEL, ZONE_LABEL, Trace, TracePod, contain
 
 Key = tuple[str, str]
 PLAIN, BETWEEN = "plain", "between pods"
-"""Shapes without spread or affinity between pods, and those with."""
+"""The kinds of shapes: without and with spread or affinity between pods."""
 BETWEEN_SHARE = 0.25
 REFUSE_SHARE = 0.5
 NAMESPACES = ("team-a", "team-b", "team-c")
@@ -21,7 +21,11 @@ HASH_LABEL = "pod-template-hash"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """refuse: all or nothing; else what has no place waits. clusters: the policy's, empty for own ones first."""
+    """A workload of a burst.
+
+    refuse: True to place all replicas or none; False: replicas without a place wait.
+    clusters: the clusters of the policy; empty: all, own ones first.
+    """
 
     key: Key
     template: Manifest
@@ -32,13 +36,13 @@ class Workload:
 
     @property
     def pod_template(self) -> Manifest:
-        """As the cluster's controller makes pods of it."""
+        """Returns the template with the hash label that a cluster's controller gives to its pods."""
         metadata = self.template["metadata"]
         return self.template | {"metadata": metadata | {"labels": metadata["labels"] | {HASH_LABEL: "h0"}}}
 
     @property
     def plain_template(self) -> Manifest:
-        """The same, but it looks at no pods: any of it that has a node has one as this, too."""
+        """Returns the template without rules about other pods. A node for the full template fits this one, too."""
         spec = {name: entry for name, entry in self.template["spec"].items() if name != "topologySpreadConstraints"}
         if "affinity" in spec:
             spec["affinity"] = {name: entry for name, entry in spec["affinity"].items() if name == "nodeAffinity"}
@@ -61,7 +65,7 @@ class Workload:
 
 
 def make_burst(trace: Trace, random: Random, count: int, cpu_millis: int) -> list[Workload]:
-    """So many workloads that together ask for about so much CPU."""
+    """Makes `count` workloads that together request about `cpu_millis` of CPU."""
     pods = [random.choice(trace.pods) for _ in range(count)]
     weights = [random.choice(REPLICAS) for _ in range(count)]
     asked = sum(pod.cpu_millis * weight for pod, weight in zip(pods, weights, strict=True))

@@ -1,1 +1,1 @@
-"""How good the autoscaler's decisions are: queues, faults, restarts, modes, loops. Nothing here runs in production."""
+"""Measures the autoscaler's decisions: queues, faults, restarts, modes and loops. Nothing here runs in production."""

@@ -1,7 +1,7 @@
-"""Lateness against cost: each way to scale over its own range of settings, and ours at equal cost and lateness.
+"""Compares ways to scale by lateness and cost: each way over its own range of settings, ours at equal cost or lateness.
 
-A way's curve are the outcomes of its settings, summed over seeds. At equal cost counts the least late of ours that
-costs no more; at equal lateness the cheapest of ours that is no later. Nothing is interpolated.
+The curve of a way has the outcomes of its settings, summed over seeds. At equal cost, the least late point of ours that
+costs no more counts. At equal lateness, the cheapest point of ours that is no later counts. Nothing is interpolated.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ ALTERNATING = "ours, alternating"
 OUR_WAYS = (OURS, ALTERNATING)
 WAYS = {way.name: way for way in (DEFAULT, TUNED)}
 THRESHOLDS = (0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
-"""Of what a replica reads within the target: records of lag for each replica."""
+"""The lag thresholds for each replica, as shares of the records that a replica reads within the target time."""
 AIMS = (0.5, 0.7, 0.85, 1.0)
 MARGINS = (0.1, 0.25)
 WITHIN_S = 120.0
@@ -29,7 +29,7 @@ WHOLE_DAY = range(10**6)
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """setting: of ours (aim, margin), of the others (threshold,)."""
+    """One run. setting: (aim, margin) of our ways, (threshold,) of the others."""
 
     scene: str
     way: str
@@ -38,7 +38,10 @@ class Run:
 
 
 def scenes_by_name(folder: Path | None, hours: int, minutes: range, seed: int) -> dict[str, Scene]:
-    """Those of the trace only where it is there. guess: a person's, wrong both ways."""
+    """Returns the scenes by name. Those of the trace are left out without the trace.
+
+    The scenes' guesses of a replica's rate are wrong in both directions, as a person's guess may be.
+    """
     many, slow = Consumers(), Consumers(start_s=90.0, rebalance_s=10.0)
     found = {
         "bursts": Scene(load_with_bursts("bursts", seed, WITHIN_S, base=0.5, hours=hours), many),
@@ -77,7 +80,7 @@ def play_run(run: Run, scene: Scene) -> Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One setting, summed over seeds."""
+    """The outcome of one setting, summed over seeds."""
 
     setting: tuple[float, ...]
     late_minutes: float
@@ -87,7 +90,7 @@ class Point:
 
 
 def cost_curve(outcomes: Sequence[tuple[Run, Outcome]], scene: str, way: str) -> list[Point]:
-    """The points of one way on one scene that no other of its own beats in both, the cheapest first."""
+    """Returns the points of a way that no other of its points beats in both cost and lateness, the cheapest first."""
     sums: dict[tuple[float, ...], list[Outcome]] = {}
     for run, outcome in outcomes:
         if (run.scene, run.way) == (scene, way):
@@ -110,7 +113,7 @@ def cost_curve(outcomes: Sequence[tuple[Run, Outcome]], scene: str, way: str) ->
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """At one point of another way: ours at equal cost, and at equal lateness; None: ours has no such point."""
+    """A point of another way with our points at equal cost and at equal lateness; None: our curve has no such point."""
 
     theirs: Point
     at_equal_cost: Point | None
@@ -118,18 +121,18 @@ class Compared:
 
     @property
     def is_lateness_halved(self) -> bool:
-        """Half the lateness at no more cost."""
+        """Returns whether our point has at most half the lateness at no more cost."""
         return self.at_equal_cost is not None and 2 * self.at_equal_cost.late_minutes <= self.theirs.late_minutes
 
     @property
     def saved_share(self) -> float | None:
-        """The share of the cost that is saved at no more lateness; negative: ours costs more."""
+        """Returns the share of the cost that our point saves at no more lateness. It is negative if ours costs more."""
         one = self.at_equal_lateness
         return None if one is None else 1 - one.core_hours / self.theirs.core_hours
 
 
 def compare_curves(mine: Sequence[Point], other: Sequence[Point]) -> list[Compared]:
-    """At each point of the other curve."""
+    """Compares our curve with each point of the other curve."""
     return [
         Compared(
             point,

@@ -1,8 +1,8 @@
-"""Whether loops come to rest: constant load and capacity, while pods move, some have no place, and idle room is filled.
+"""Checks that control loops come to rest under constant load and capacity, while pods move or have no place.
 
-What is decided changes what is seen next: a pod that moves is there twice for a while, one without a place is pending
-and carries nothing, headroom that is filled is no longer free. None of that may make another decision for ever.
-As a command (docs/scaling-quality.md): how many of the seeds do not come to rest, with less and less damping.
+A decision changes the next observation: a moving pod exists twice for a while, a pending pod does no work, and filled
+headroom is no longer free. These effects must not cause decisions for ever.
+As a command (docs/scaling-quality.md) it prints how many seeds do not come to rest, with less and less damping.
 """
 
 import argparse
@@ -41,7 +41,7 @@ from .queue import Consumers, Queue
 from .scalers import ByDrainTime
 
 STEP_MS = 15_000
-"""Between two decisions; as long as each sample's window."""
+"""The time between two decisions. It is also the window of each sample."""
 REQUEST_MILLI = 1000
 TARGET_PERCENT = 60
 CPU_USE = Metric(RESOURCE, "cpu", TargetValue(UTILIZATION, TARGET_PERCENT))
@@ -54,7 +54,10 @@ RESTS_AFTER = MOVES_UNTIL + 30
 
 @dataclass(frozen=True, slots=True)
 class Damping:
-    """What keeps a loop from going on: window_ms before scaling in, tolerance of the ratio. As Kubernetes' defaults."""
+    """The settings that let a loop come to rest. The defaults are Kubernetes'.
+
+    window_ms: the stabilization window before scaling in. tolerance: of the ratio of usage and target.
+    """
 
     window_ms: int = DOWNSCALE_STABILIZATION_MS
     tolerance: float = DEFAULT_SETTINGS.tolerance
@@ -69,9 +72,10 @@ DEFAULT_DAMPING = Damping()
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """work_milli: cpu that the load takes in all. room: pods that have a place. moving: chance of a move in a step.
+    """The conditions of a loop.
 
-    free: of an idle supply class, shared with what is bound there; 0: no headroom.
+    work_milli: the CPU of the whole load. room: the pods that have a place. moving: the chance of a move in a step.
+    free: the room of an idle supply class, shared with pods that are bound there; 0: no headroom.
     """
 
     work_milli: int
@@ -93,7 +97,7 @@ def random_ground(seed: int) -> Ground:
 
 
 class Fleet:
-    """Pods come up a step after they were asked for, as far as there is room; a move starts the new pod first."""
+    """A fleet of pods. A pod starts one step after its request if there is room. A move starts the new pod first."""
 
     def __init__(self, ground: Ground, chance: Random, moves_until: int) -> None:
         self.ground = ground
@@ -134,20 +138,20 @@ class Fleet:
                 self.pods[key] = replace(pod, phase="Running", started_ms=at_ms, ready="true", ready_changed_ms=at_ms)
 
     def samples_by_pod(self, now_ms: int) -> dict[PodKey, Sample]:
-        """The work is shared evenly by what runs, a pod taking at most twice what it requests."""
+        """Returns a sample of each running pod. They share the work evenly, but use at most twice their request."""
         running = [key for key, pod in self.pods.items() if pod.phase == "Running"]
         each = min(self.ground.work_milli // max(1, len(running)), 2 * REQUEST_MILLI)
         return {key: Sample(each, now_ms, STEP_MS) for key in running}
 
 
 def last_decision_step(ground: Ground, seed: int, steps: int = 240, damping: Damping = DEFAULT_DAMPING) -> int:
-    """The last step at which a size was decided."""
+    """Returns the last step at which the size changed; 0 if it never changed."""
     sizes = sizes_after_steps(ground, seed, steps, damping)
     return max((step for step in range(1, len(sizes)) if sizes[step] != sizes[step - 1]), default=0)
 
 
 def sizes_after_steps(ground: Ground, seed: int, steps: int = 240, damping: Damping = DEFAULT_DAMPING) -> list[int]:
-    """The size after each step; the first as it was before any."""
+    """Returns the size before the first step and after each step."""
     behavior = behavior_with_defaults(None, None, damping.window_ms) if ground.behavior else None
     policy = Autoscaler(60, (CPU_USE,), 1, behavior)
     fleet, state, sizes = Fleet(ground, Random(seed), MOVES_UNTIL), NOTHING_DECIDED, [3]
@@ -166,7 +170,7 @@ def sizes_after_steps(ground: Ground, seed: int, steps: int = 240, damping: Damp
 def next_size_and_state(
     policy: Autoscaler, fleet: Fleet, size: int, state: ScalingState, step: int, damping: Damping
 ) -> tuple[int, ScalingState]:
-    """What the autoscaler makes of a size, of what it sees of the fleet at a step."""
+    """Returns the autoscaler's next size and state, from the fleet that it observes at a step."""
     now_ms = step * STEP_MS
     observed = ObservedMetrics(
         ScaleTargetSize(size, min(size, len(fleet.pods))),
@@ -178,7 +182,7 @@ def next_size_and_state(
 
 
 def last_queue_change_s(work: float, seed: int, seconds: int = 3600) -> int:
-    """The last second at which a queue with the constant work of so many replicas was scaled; nothing by chance."""
+    """Returns the last second at which a queue was scaled. Its work is constant: that of `work` replicas."""
     truth = Consumers(partitions=24, rate=120.0, spread=0.0)
     load = Load("constant", seconds, lambda _: work)
     each = round(work * truth.rate / truth.partitions)

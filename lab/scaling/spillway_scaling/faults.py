@@ -1,10 +1,10 @@
-"""What is decided on wrong and late samples of ten clusters, against who knows everything; beside Karmada's formula.
+"""Compares decisions on late and doubled samples of ten clusters with those of an observer who knows everything.
 
-Every 15 seconds each cluster sends one sample of each of its pods. Some come late, twice, or after newer ones; one
-cluster is lost for a while, its pods going on. Ours keeps the newest sample of each pod and takes a lost cluster's pods
-as missing. Karmada's federated autoscaler (pkg/controllers/federatedhpa) skips a cluster that does not answer and asks
-for ceil(ratio × ready ÷ calibration), calibration being the reachable clusters' replicas over all replicas. There are
-always 200 replicas, so that each error is of one decision and not of those before it.
+Every 15 seconds each cluster sends one sample of each of its pods. Some come late, twice, or after newer ones. One
+cluster is lost for a while, but its pods go on. Our autoscaler keeps the newest sample of each pod, and pods of a lost
+cluster are missing. Karmada's federated autoscaler (pkg/controllers/federatedhpa) skips a cluster without an answer,
+and asks for ceil(ratio × ready ÷ calibration); calibration is the reachable clusters' replicas divided by all replicas.
+There are always 200 replicas, so that each error comes from one decision and not from earlier ones.
 """
 
 import math
@@ -30,9 +30,10 @@ WAYS, WHEN = ("ours", "karmada"), ("all clusters", "one lost")
 
 @dataclass(frozen=True, slots=True)
 class Faults:
-    """late, doubled: shares of samples. late ones come 1 to 4 steps later. lost: from when to when, in steps.
+    """The faults of a trace.
 
-    uneven: how much busier than the mean a pod of the lost cluster is.
+    late, doubled: shares of the samples. Late ones come 1 to 4 steps later.
+    lost: the steps in which one cluster is lost. uneven: the use of its pods in relation to the mean.
     """
 
     late: float = 0.3
@@ -43,8 +44,10 @@ class Faults:
 
 @dataclass(slots=True)
 class Errors:
-    """Of one way. too_few, too_many: replicas, summed over steps. taken: of too_few, those that run and are needed;
-    added: of too_many, those that do not run yet. The rest of both is only not done at once.
+    """The errors of one way, in replicas summed over steps.
+
+    too_few, too_many: the difference from the right number. taken: those of too_few that run and are needed.
+    added: those of too_many that do not run yet. The rest of both are only changes that come too late.
     """
 
     steps: int = 0
@@ -67,7 +70,7 @@ class Errors:
 
 @dataclass(slots=True)
 class Received:
-    """What came: of each pod the newest sample, and the one that came last."""
+    """The received samples: of each pod the newest one, and the one that arrived last."""
 
     newest: dict[PodKey, Sample] = field(default_factory=dict)
     last: dict[PodKey, Sample] = field(default_factory=dict)
@@ -80,7 +83,7 @@ class Received:
 
 
 def errors_by_way(faults: Faults, seed: int, steps: int = 300) -> dict[str, Errors]:
-    """By way and by whether a cluster is lost, over one trace of 200 pods whose use moves by chance."""
+    """Returns the errors by way and by whether a cluster is lost, over one trace of 200 pods with random use."""
     chance = Random(seed)
     keys = [PodKey(CLUSTERS[number % len(CLUSTERS)], "shop", f"p-{number}") for number in range(200)]
     pods = dict.fromkeys(keys, RUNNING)
@@ -142,7 +145,7 @@ def _replicas_asked(seen: PodsSeen, samples: dict[PodKey, Sample], current: int,
 def replicas_by_karmada(
     keys: Sequence[PodKey], lost: frozenset[str], samples: dict[PodKey, Sample], template: int
 ) -> int:
-    """Its calibration formula over what the reachable clusters answered; all pods of a trace are ready."""
+    """Returns the replicas by Karmada's calibration formula over the reachable clusters. All pods are ready."""
     reached = [key for key in keys if key.cluster not in lost and key in samples]
     if not reached:
         return template

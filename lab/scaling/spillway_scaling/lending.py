@@ -1,8 +1,8 @@
-"""Whether loops come to rest while nodes are lent: moves, partial placement, headroom and lending all on.
+"""Checks that control loops come to rest while nodes are lent, with moves, partial placement and headroom.
 
-A service is scaled by its use of cpu. Its owner lends the nodes that stand idle; pods that wait bring them back, after
-a grace for who has borrowed them. Offline work takes what is idle of the lent nodes (headroom), so that each recall
-scales it too. Load and capacity are constant: none of the three may keep the others going.
+A service is scaled by its CPU use. Its owner lends idle nodes, and waiting pods recall them, after a grace period for
+the borrower's pods. Offline work fills the idle lent nodes (headroom), so each recall also scales the offline work.
+Load and capacity are constant, so scaling, lending and headroom must all come to rest.
 """
 
 from dataclasses import dataclass
@@ -30,11 +30,11 @@ from .damping import (
 )
 
 IDLE_STEPS = 2
-"""A node without pods for so long is lent."""
+"""The steps without pods after which a node is lent."""
 GRACE_STEPS = 2
-"""From a recall until the node is back."""
+"""The steps from a recall until the node is back."""
 COOLDOWN_STEPS = 20
-"""A node that came back is not lent again for so long: five minutes."""
+"""The steps for which a returned node is not lent again: five minutes."""
 LENDING_RESTS_AFTER = MOVES_UNTIL + 60
 """Steps of 15 s: the last move, a window of five minutes, a cooldown, and as long as one of them again."""
 SHARES = (HeadroomShare("lent", 80),)
@@ -42,7 +42,11 @@ SHARES = (HeadroomShare("lent", 80),)
 
 @dataclass(frozen=True, slots=True)
 class LentGround:
-    """pods_on_node: places of a node; the ground's room is not looked at. kept, lendable: nodes."""
+    """The conditions of a loop with lending.
+
+    pods_on_node: the places of a node; the ground's `room` is ignored.
+    kept, lendable: the number of nodes that are never lent, and of those that may be.
+    """
 
     ground: Ground
     pods_on_node: int
@@ -51,7 +55,7 @@ class LentGround:
 
 
 def random_lent_ground(seed: int) -> LentGround:
-    """A third of the seeds have half the nodes that the work needs: pods wait with every node back."""
+    """Makes the conditions of a seed. A third of the seeds has only half of the needed nodes, so that pods wait."""
     chance = Random(seed + 10_000)
     alone, pods_on_node = random_ground(seed), chance.choice((1, 2, 4, 8))
     ground = Ground(alone.work_milli, alone.room, chance.choice((0.05, 0.3)), behavior=alone.behavior)
@@ -63,7 +67,11 @@ def random_lent_ground(seed: int) -> LentGround:
 
 @dataclass(slots=True)
 class Node:
-    """back_at: of a recall, the step at which it ends. lent_from: it is not lent before. idle: steps without a pod."""
+    """A node of the owner.
+
+    back_at: the step at which its recall ends; None: not recalled. lent_from: the first step at which it may be lent.
+    idle: the steps without a pod.
+    """
 
     lent: bool
     back_at: int | None = None
@@ -72,7 +80,7 @@ class Node:
 
 
 class LentFleet(Fleet):
-    """The service's pods, on nodes that come and go. lent_at, recalled_at: steps, one for each node."""
+    """The service's pods on nodes that are lent and come back. lent_at, recalled_at: steps, one for each node."""
 
     def __init__(self, lent: LentGround, chance: Random, moves_until: int) -> None:
         super().__init__(lent.ground, chance, moves_until)
@@ -85,7 +93,7 @@ class LentFleet(Fleet):
 
     @property
     def lent_places(self) -> int:
-        """Of nodes that nobody has recalled."""
+        """Returns the places on lent nodes that are not recalled."""
         return self.places * sum(1 for node in self.nodes if node.lent and node.back_at is None)
 
     def _place_pods(self, step: int) -> None:
@@ -126,7 +134,11 @@ class LentFleet(Fleet):
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """service, offline: sizes after each step. lent_at, recalled_at: steps, one for each node. waiting: at the end."""
+    """The result of a run.
+
+    service, offline: sizes after each step. lent_at, recalled_at: the step of each lending and recall.
+    waiting: the pods that wait at the end.
+    """
 
     service: list[int]
     offline: list[int]
@@ -136,7 +148,7 @@ class Played:
 
     @property
     def last_change_step(self) -> int:
-        """The last step at which anything was decided, lent or recalled."""
+        """Returns the last step at which a size changed or a node was lent or recalled."""
         changed = [
             step
             for sizes in (self.service, self.offline)
@@ -161,5 +173,5 @@ def play_lending(lent: LentGround, seed: int, steps: int, damping: Damping = DEF
 
 
 def last_lending_step(seed: int, damping: Damping = DEFAULT_DAMPING) -> int:
-    """The last step at which anything was decided, lent or recalled; 60 more are played than it may take."""
+    """Returns the last step with a change. Plays 60 steps more than LENDING_RESTS_AFTER, to find late changes."""
     return play_lending(random_lent_ground(seed), seed, LENDING_RESTS_AFTER + 60, damping).last_change_step

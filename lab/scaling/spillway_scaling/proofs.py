@@ -1,4 +1,4 @@
-"""Restarts, faults and loops as a command: tables, build/scaling-faults.json."""
+"""The command for restarts, faults and loops: prints tables and writes build/scaling-faults.json."""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from .restart import MANIFESTS, Restarts, crash_at_each_record
 
 BUILD = Path("build/scaling-faults.json")
 UNEVEN = {"as the others": 1.0, "idler": 0.3, "busier": 1.5}
-"""How busy the pods of the cluster are that is lost, against the others'."""
+"""The use of the lost cluster's pods in relation to other pods."""
 COUNTS = [one.name for one in fields(Errors)]
 
 
@@ -67,7 +67,7 @@ def _last_decision_of_seed(seed: int) -> int:
 
 
 def errors_summed_over_seeds(found: Sequence[dict[str, Errors]]) -> dict[str, Errors]:
-    """Over seeds; by way and by whether a cluster is lost."""
+    """Returns the errors summed over seeds, by way and by whether a cluster is lost."""
     return {name: Errors(*(sum(getattr(one[name], count) for one in found) for count in COUNTS)) for name in found[0]}
 
 

@@ -1,8 +1,8 @@
-"""A queue of partitions with a consumer group on it, second by second: start-up, rebalances, skew, and who waits.
+"""Simulates a queue of partitions with a consumer group, second by second: start-up, rebalances, skew and waiting.
 
-Records are a fluid in each partition, read in order. While a rebalance lasts nobody reads; each one that joins or
-leaves begins it anew. Then partitions are dealt to those that read, in turn; a replica with too much to do reads its
-partitions at equal speed, as a consumer's fetches do.
+Records are a fluid in each partition, read in order. During a rebalance no replica reads; each join or leave starts the
+rebalance again. Afterwards the partitions are dealt to the reading replicas in turn. A replica with too much work reads
+its partitions at equal speed, as a consumer's fetches do.
 """
 
 from collections import deque
@@ -13,12 +13,12 @@ from random import Random
 from hpa.core.own.queue_state import Offsets
 
 EMPTY = 1e-6
-"""Records: less than that is nothing but rounding."""
+"""The number of records below which a difference is only rounding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Consumers:
-    """The truth about a group. rate: records a second of a replica; spread: they differ by up to that share."""
+    """The properties of a group. rate: records per second of a replica. spread: the share by which rates differ."""
 
     partitions: int = 24
     rate: float = 100.0
@@ -35,7 +35,7 @@ class Consumer:
 
 
 class Queue:
-    """now_s: whole seconds since the beginning. What is counted: see the fields after it."""
+    """A queue and its group. now_s: whole seconds since the beginning. The other public fields are counters."""
 
     def __init__(self, truth: Consumers, chance: Random) -> None:
         self.truth = truth
@@ -60,7 +60,7 @@ class Queue:
         return sum(1 for one in self._group if one.reads)
 
     def scale_group(self, replicas: int) -> None:
-        """Pods come, or go: those that do not read yet first, then the newest."""
+        """Adds or removes replicas. Those that do not read yet are removed first, then the newest ones."""
         if replicas == len(self._group):
             return
         self.changes += 1
@@ -89,7 +89,10 @@ class Queue:
         self._dealt = [(rate, range(place, partitions, len(rates))) for place, rate in enumerate(rates)]
 
     def advance_second(self, come: Sequence[int]) -> float:
-        """One second, in which so many records come to each partition. How long the oldest waits then, in seconds."""
+        """Plays one second. come: the records that arrive in each partition.
+
+        Returns the seconds that the oldest unread record has waited then.
+        """
         written, now_s = self._written, self.now_s + 1
         for partition, records in enumerate(come):
             if records:
@@ -125,14 +128,14 @@ class Queue:
         return self._written[partition] - self._read[partition]
 
     def oldest_wait_s(self, partition: int) -> int:
-        """How long the oldest unread record of a partition has waited."""
+        """Returns the seconds that the oldest unread record of a partition has waited; 0 without one."""
         marks, read = self._marks[partition], self._read[partition] + EMPTY
         while marks and marks[0][1] <= read:
             marks.popleft()
         return self.now_s - marks[0][0] if marks else 0
 
     def offsets(self) -> tuple[Offsets, ...]:
-        """What a collector sees."""
+        """Returns the offsets that a collector sees."""
         return tuple(
             Offsets(int(written), int(read + EMPTY), self.oldest_wait_s(partition))
             for partition, (written, read) in enumerate(zip(self._written, self._read, strict=True))

@@ -1,8 +1,8 @@
-"""A crash at every record of a recorded trace: what is decided afterwards is what would have been decided without.
+"""Crashes the autoscaler at every record of a trace, and checks that later decisions are the same as without a crash.
 
-Before the record was read, and after what followed from it was written. The next life knows nothing but the log, whose
-compacted topics hold the newest record of each key only. It goes on for a while; then its state, as the bytes that are
-persisted, must be that of the undisturbed one too: from there on nothing can differ.
+A crash is before the record is read, or after its results are written. The next life knows only the log, whose
+compacted topics have only the newest record of each key. After some records its persisted state must have the same
+bytes as the state of the undisturbed run. Then no later decision can differ.
 """
 
 from collections import Counter
@@ -42,12 +42,12 @@ MANIFESTS: dict[str, dict[str, Any]] = {
     "ScalePolicy": scale_policy_manifest(drain=DRAIN, metrics=[external_metric("queue", "10")], behavior=QUICK),
 }
 GOES_ON = 40
-"""Records that the next life hears before its state is compared."""
+"""The records that the next life reads before its state is compared."""
 
 
 @dataclass
 class Compacted(World):
-    """A world whose log holds the newest record of each key, and all of the topics that only forget with time."""
+    """A world whose log has the newest record of each key, and all records of topics that are not compacted."""
 
     offsets: Counter[str] = field(default_factory=Counter)
 
@@ -63,19 +63,19 @@ class Compacted(World):
         return record
 
     def copy_for_next_life(self) -> "Compacted":
-        """The log as it is now, for another life."""
+        """Returns a copy with the present log, for another life."""
         other = copy(self)
         other.log, other.decided, other.offsets = list(self.log), [], Counter(self.offsets)
         return other
 
     def newest_stored_state(self) -> bytes:
-        """The newest state in the log; none yet: nothing."""
+        """Returns the newest stored state in the log; empty if there is none yet."""
         found = (one.event for one in reversed(self.log) if isinstance(one.event, ScaleStateChanged))
         return next((event.state for event in found), b"")
 
 
 def random_events(records: int, seed: int) -> Iterator[Event]:
-    """Every kind of input, late, repeated and in trouble by chance; bursts, and stretches of nothing."""
+    """Yields every kind of input, some late, repeated or with a trouble, in bursts and with pauses."""
     chance, second, lag, latest = Random(seed), 10, 0, 0
     for number in range(records):
         second += chance.randrange(1, 9)
@@ -100,7 +100,7 @@ def decision_fields(decided: list[ScaleDecided]) -> list[tuple[int, int, int, st
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """differed: boundaries after which something was decided otherwise, or the state was another."""
+    """The result of the crashes. differed: the records after which a decision or the state was different."""
 
     boundaries: int
     decisions: int
@@ -108,7 +108,7 @@ class Restarts:
 
 
 def crash_at_each_record(kind: str, records: int, seed: int = 1, every: int = 1) -> Restarts:
-    """Killed once at each boundary, every other time before the record was read."""
+    """Crashes once at each record, in turn before the record is read and after its results are written."""
     trace = list(random_events(records + GOES_ON, seed))
     made = Compacted()
     made.publish_input(workload_declared(1))

@@ -1,4 +1,4 @@
-"""The suite as a command: the curves of all scenes, tables, build/scaling.json."""
+"""The command of the suite: plays all scenes, prints tables of their curves, and writes build/scaling.json."""
 
 import argparse
 import json
@@ -60,7 +60,7 @@ def _parse_arguments() -> argparse.Namespace:
 
 
 _SCENES: dict[int, dict[str, Scene]] = {}
-"""Known to the children by fork: a load is a function, which no process can be sent."""
+"""The scenes by seed and name. Child processes get them by fork, because a load is a function and cannot be sent."""
 
 
 def _play_all_runs(

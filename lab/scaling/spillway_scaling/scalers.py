@@ -1,7 +1,7 @@
-"""Who scales a simulated queue: ours by time to drain, or KEDA and the controller of Kubernetes by lag.
+"""The scalers of a simulated queue: ours by time to drain, or KEDA with Kubernetes' controller by lag.
 
-Both see what their collectors see: offsets. KEDA here is as it is by default: its autoscaler asks for the lag anew at
-each sync, while polls decide on zero alone.
+Both see only offsets, as their collectors do. KEDA has its default behavior: the autoscaler reads the lag at each sync,
+and polls only decide between zero and more replicas.
 """
 
 from dataclasses import dataclass
@@ -51,12 +51,12 @@ CONTROLLER_SETTINGS = ControllerSettings(scale_to_zero=False)
 
 class Scaler(Protocol):
     def scale_queue(self, queue: Queue) -> None:
-        """Asked at every whole second."""
+        """Scales the queue if this is due. The trial calls it at every whole second."""
 
 
 @dataclass(slots=True)
 class ByDrainTime:
-    """service: as a person guessed it; its rate is learned from then on. every_s: how often offsets are read."""
+    """Scales by time to drain. service: a guess, whose rate is then learned. every_s: seconds between reads."""
 
     service: ServiceRate
     target: DrainTarget
@@ -75,7 +75,7 @@ class ByDrainTime:
 
 @dataclass(frozen=True, slots=True)
 class KedaWay:
-    """polling_s, cooldown_s: of the ScaledObject. behavior None: what Kubernetes does without."""
+    """The settings of a ScaledObject. polling_s, cooldown_s: its fields. behavior: None for Kubernetes' default."""
 
     name: str
     polling_s: int = 30
@@ -93,11 +93,11 @@ TUNED = KedaWay(
         down=ScalingRules((ScalingPolicy(BY_PERCENT, 100, 15_000),), stabilization_ms=60_000),
     ),
 )
-"""No bound on growing, a minute instead of five before shrinking: what is advised for bursts."""
+"""Settings as advised for bursts: no bound on scaling out, and one minute instead of five before scaling in."""
 
 
 class ByLag:
-    """threshold: records of lag for each replica."""
+    """Scales by lag. threshold: the records of lag for each replica."""
 
     def __init__(self, way: KedaWay, threshold: int, partitions: int, phase_s: int = 0) -> None:
         self.way = way

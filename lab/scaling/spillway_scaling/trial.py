@@ -1,4 +1,4 @@
-"""One scaler on one load: how long records waited too long, what it cost, how often it scaled."""
+"""Plays one scaler on one load: measures how long records waited too long, the cost, and the number of changes."""
 
 from dataclasses import asdict, dataclass
 from random import Random
@@ -12,7 +12,7 @@ from .scalers import ByDrainTime, ByLag, KedaWay, Scaler
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """within_s: what is judged by. guess: the rate that a person wrote down, as a share of the true one."""
+    """A load and a queue. within_s: the target time of a record. guess: the guessed part of the true rate."""
 
     load: Load
     truth: Consumers
@@ -22,8 +22,12 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """late_minutes: in which some record had waited longer than the target. busy_left: replicas that left while work
-    of theirs waited. core_hours: replicas from being asked for until they went, a core each."""
+    """The result of a trial.
+
+    late_minutes: the time in which some record had waited longer than the target.
+    core_hours: the replicas' time from request to removal, with one core each. changes: the number of size changes.
+    busy_left: the replicas that left while their partitions had waiting records.
+    """
 
     late_minutes: float
     core_hours: float
@@ -33,14 +37,14 @@ class Outcome:
 
 
 def drain_time_scaler(scene: Scene, aim: float, margin: float, seed: int, *, alternates: bool = False) -> ByDrainTime:
-    """aim: the target that it is given, as a share of what it is judged by."""
+    """Returns our scaler for a scene. aim: its target time as a share of the time by which it is judged."""
     truth = scene.truth
     service = ServiceRate(truth.rate * scene.guess, truth.start_s, truth.rebalance_s)
     return ByDrainTime(service, DrainTarget(scene.within_s * aim, margin, alternates), phase_s=seed % 5)
 
 
 def lag_scaler(scene: Scene, way: KedaWay, share: float, seed: int) -> ByLag:
-    """share: the lag threshold, as a share of what a replica reads within the target."""
+    """Returns KEDA for a scene. share: the lag threshold as a share of what a replica reads within the target."""
     truth = scene.truth
     threshold = max(1, round(share * truth.rate * scene.within_s))
     return ByLag(way, threshold, truth.partitions, phase_s=seed * 7 % 30)

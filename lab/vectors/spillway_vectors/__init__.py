@@ -1,1 +1,1 @@
-"""What other programs answer, kept as cases beside the repository, and our code asked the same."""
+"""Compares our code's answers with other programs' answers, which are kept as cases beside the repository."""

@@ -1,4 +1,4 @@
-"""Reads the vectors of two federated schedulers, which lie beside the repository, and asks our strategies the same."""
+"""Reads the test vectors of two federated schedulers, kept beside the repository, and runs our strategies on them."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 FOLDER = next(
     (found for parent in ROOT.parents if (found := parent / "shared" / "vectors" / "federation").is_dir()), None
 )
-"""Beside the repository, or beside one of the folders that it is in; None where there are none."""
+"""The folder of the vectors, beside the repository or beside a folder above it; None if there is none."""
 
 Json = dict[str, Any]
 Answer = Callable[[Json], Json]
@@ -27,7 +27,7 @@ TIES = {
 
 
 def read_cases_and_count(name: str) -> tuple[list[Json], int]:
-    """The cases of a file, and how many it says that it has."""
+    """Returns (the cases of a file, the number of cases that the file itself names)."""
     assert FOLDER is not None
     path = FOLDER / name
     text = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -36,7 +36,7 @@ def read_cases_and_count(name: str) -> tuple[list[Json], int]:
 
 
 def differing_answers(name: str) -> Iterator[tuple[str, Json]]:
-    """Name and answer of every case of a file that we answer otherwise."""
+    """Yields (case name, our answer) for every case of a file in which our answer differs."""
     for case in read_cases_and_count(name)[0]:
         answer = ANSWERS[name](case["input"])
         accepted = [case["expected"], case.get("expected_with_stable_sort", case["expected"])]
@@ -45,7 +45,7 @@ def differing_answers(name: str) -> Iterator[tuple[str, Json]]:
 
 
 def is_expected_answer(answer: Json, expected: Json) -> bool:
-    """Whether all that was answered is what was expected; empty and absent are the same, messages are not compared."""
+    """Returns whether an answer is the expected one. Empty and absent values are equal; messages are not compared."""
     named = expected.keys() - {"message", "components", "finished", "not_placed"}
     return answer.keys() >= named and all(
         (value or None) == (expected.get(key) or None) for key, value in answer.items()
@@ -96,7 +96,7 @@ def answer_division_step(given: Json) -> Json:
 
 
 def answer_assignment(given: Json) -> Json:
-    """The whole step where clusters without replicas are dropped, the strategy's own function where they are not."""
+    """Answers by the whole step if clusters without replicas are dropped, else by the strategy's own function."""
     rules, existing = weight_rules_of(given), cluster_amount_pairs(given.get("existing"))
     task = karmada.AssignmentTask(
         given["strategy"], given["target_replicas"], given.get("uid", ""), given.get("mode") == "fresh", rules
@@ -268,7 +268,7 @@ def plan_input_of(given: Json, call: Json, mode: Json) -> kubeadmiral.PlanInput:
 
 
 def answer_plans_by_mode(given: Json) -> Json:
-    """All four modes of one call."""
+    """Returns the plans of one call in all four modes."""
     modes = [
         {"avoid_disruption": avoid, "keep_unschedulable": keep} for avoid in (False, True) for keep in (False, True)
     ]
@@ -277,7 +277,7 @@ def answer_plans_by_mode(given: Json) -> Json:
 
 
 def answer_plans_in_rounds(given: Json) -> Json:
-    """Calls until nothing changes: capacities are learned by clusters that hold more than they can run."""
+    """Repeats calls until nothing changes. Clusters that have more replicas than they can run show their capacity."""
     existing: Json = given["existing"] or {}
     rounds: list[Json] = []
     last: Json = {"plan": {}, "overflow": {}}

@@ -1,4 +1,4 @@
-"""Reads the vectors of Kubernetes' autoscaler, which lie beside the repository, and asks our core the same."""
+"""Reads the test vectors of Kubernetes' autoscaler, kept beside the repository, and runs our core on them."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from hpa.core.kubernetes.pods import NEVER_MS, CountedPod, PodContainer, PodKey,
 
 ROOT = Path(__file__).parents[3]
 FOLDER = next((found for parent in ROOT.parents if (found := parent / "shared" / "vectors" / "hpa").is_dir()), None)
-"""Beside the repository, or beside one of the folders that it is in; None where there are none."""
+"""The folder of the vectors, beside the repository or beside a folder above it; None if there is none."""
 
 Json = dict[str, Any]
 UNSET_S = -1_000_000_000
@@ -22,7 +22,7 @@ CLUSTER = "one"
 
 
 def read_cases(name: str) -> list[Json]:
-    """Of a file: what is given, and what is expected."""
+    """Returns the cases of a file, each with its input and the expected answer."""
     assert FOLDER is not None
     content = (FOLDER / name).read_bytes()
     found: list[Json] = json.loads(gzip.decompress(content) if name.endswith(".gz") else content)["cases"]
@@ -80,7 +80,7 @@ ERRORS: dict[type[Exception], str] = {
 
 
 def answer_metric_proposal(given: Json) -> Json:
-    """One metric to replicas; a source that fails or answers nothing is unavailable before anything is computed."""
+    """Answers a case of one metric. A source that fails or has no values is unavailable; then nothing is computed."""
     kind = given["kind"]
     values = given.get("pod_metrics", given.get("external_values_milli"))
     unavailable = "metrics_error" in given or (kind.startswith("external") and not values)
@@ -212,7 +212,7 @@ def scale_event_entries(changes: history.ScaleChanges) -> list[Json]:
 
 
 def has_same_memory(steps: history.Steps, expected: list[Json], window_ms: int) -> bool:
-    """Whether every window finds the same in ours as in Kubernetes' list."""
+    """Returns whether every window finds the same numbers in our steps as in Kubernetes' list."""
     theirs = recommendation_steps_of(expected)
     instants = {step.to_ms for step in (*steps, *theirs) if step.to_ms >= -window_ms}
     return all(
@@ -226,7 +226,7 @@ TEXTS = ("error_contains", "error_message", "observed")
 
 
 def field_check_of_answer(answer: Callable[[Json], Json]) -> Callable[[Json, Json], bool]:
-    """A check of every answered field; texts of errors, and what was observed besides, are left out."""
+    """Returns a check of every answered field. Error texts and fields that were only observed are not compared."""
 
     def has_expected_fields(given: Json, expected: Json) -> bool:
         named = {name: value for name, value in expected.items() if name not in TEXTS}
@@ -342,7 +342,7 @@ def limited_proposal_fields(left: behavior.LimitedProposal) -> Json:
 
 
 def has_expected_behavior(given: Json, expected: Json) -> bool:
-    """Defaults, windows, rates, bounds, and what is remembered afterwards."""
+    """Checks defaults, windows, rates, bounds, and the history afterwards."""
     both = behavior_with_defaults_of(given)
     current, past = given["current_replicas"], scaling_history_of(given)
     left = behavior.limit_replicas_by_behavior(
@@ -364,7 +364,7 @@ def has_expected_behavior(given: Json, expected: Json) -> bool:
 
 
 def has_expected_trace(given: Json, expected: Json) -> bool:
-    """Many decisions one after the other, each on what the earlier ones left."""
+    """Checks many decisions one after another, each with the history that the earlier ones left."""
     both = (
         None
         if given["legacy"]

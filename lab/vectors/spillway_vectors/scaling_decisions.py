@@ -1,4 +1,4 @@
-"""Whole decisions of Kubernetes' autoscaler, and ours on the same."""
+"""Compares our whole decisions with those of Kubernetes' autoscaler on the same input."""
 
 from hpa.core.kubernetes import deciding, history, policy, proposals
 from hpa.core.kubernetes.evaluating import CONTROLLER, settings_for_mode
@@ -63,13 +63,13 @@ def controller_settings_of(given: Json) -> policy.ControllerSettings:
 
 
 REPEATED_AFTER_MS = 10
-"""How much later a write is accepted that met a conflict: the real client waits for that long."""
+"""The milliseconds after which a write is repeated after a conflict, as in the real client."""
 
 CALLS = {"container_resource": "resource"}
 
 
 def metric_readings_of(given: Json) -> list[proposals.Reading]:
-    """The answers in the order of the metrics; a metric that is invalid was never asked for."""
+    """Returns the readings in the order of the metrics. The controller never reads an invalid metric."""
     answers = iter(given["metric_answers"])
     waiting = next(answers, None)
     found: list[proposals.Reading] = []
@@ -129,7 +129,7 @@ def selected_pods(given: Json) -> PodsSeen:
 
 
 def decision_and_writes(given: Json, mode: str = CONTROLLER) -> tuple[deciding.Decision, list[Json]]:
-    """The decision with what came of writing it, and the writes."""
+    """Returns (the decision with the results of its writes, the writes)."""
     known, entry = autoscaler_state_of(given), given["autoscaler"]
     if "spec_replicas" not in given["scale"]:
         return deciding.decision_without_scale(known, entry["status_current_replicas"], "no scale"), []
@@ -149,7 +149,7 @@ def decision_and_writes(given: Json, mode: str = CONTROLLER) -> tuple[deciding.D
 
 
 def has_expected_decision(given: Json, expected: Json) -> bool:
-    """Every field of what the real controller did."""
+    """Checks every field of the real controller's decision, writes and status."""
     expected = expected.get("observed", expected)
     decision, writes = decision_and_writes(given)
     wanted = autoscaler_of(given)

@@ -1,4 +1,4 @@
-"""KEDA's triggers, formulas and executor, and ours on the same."""
+"""Compares our triggers, formulas and executor with KEDA's on the same input."""
 
 from collections.abc import Iterable
 
@@ -33,7 +33,7 @@ def answer_kafka_metadata(given: Json) -> Json:
 
 
 def has_expected_kafka_metadata(given: Json, expected: Json) -> bool:
-    """The fields, and beside them the numbers that were only observed."""
+    """Checks the fields of the trigger, and the numbers that the case only observed."""
     answer = answer_kafka_metadata(given)
     if answer["error"] or expected["error"]:
         return bool(answer["error"] == expected["error"])

@@ -1,4 +1,4 @@
-"""`make modes`: the same traces and decisions in both modes, and what event mode does otherwise than Kubernetes."""
+"""Runs `make modes`: plays traces and decisions in both modes, and shows where event mode differs from Kubernetes."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -33,13 +33,16 @@ from .scaling import FOLDER, Json, legacy_settings_of, read_cases, scaling_rules
 from .scaling_decisions import decision_and_writes
 
 ONE_EACH = Metric(EXTERNAL, "wanted", TargetValue(AVERAGE_VALUE, 1000))
-"""A metric whose value asks for as many replicas."""
+"""A metric with a target of 1 for each replica, so that its value is the number of replicas."""
 NO_PODS = PodsSeen({})
 
 
 @dataclass
 class Trace:
-    """A workload that follows each decision; asked at the instants of a trace, in event mode when it is due too."""
+    """A workload whose size follows each decision.
+
+    It is evaluated at the instants of the trace. In event mode it is also evaluated when a decision is due.
+    """
 
     policy: Autoscaler
     settings: ControllerSettings
@@ -68,7 +71,7 @@ class Trace:
 
 
 def sizes_of_trace(given: Json, mode: str) -> list[int]:
-    """The size after each step of a trace."""
+    """Returns the size after each step of a trace."""
     behavior = (
         None
         if given["legacy"]
@@ -82,7 +85,7 @@ def sizes_of_trace(given: Json, mode: str) -> list[int]:
 
 @dataclass(frozen=True)
 class Deviation:
-    """Of event mode from controller mode, over sequences of sizes: pairs of (controller, event)."""
+    """The differences between the modes. sequences: for each trace, (controller size, event size) of each step."""
 
     sequences: Sequence[Sequence[tuple[int, int]]]
 
@@ -108,7 +111,7 @@ class Deviation:
 
 
 def lengths_of_differences(sequence: Sequence[tuple[int, int]]) -> list[int]:
-    """How many steps each difference lasts."""
+    """Returns the number of steps of each difference."""
     return [len(list(pairs)) for differs, pairs in groupby(sequence, key=lambda pair: pair[0] != pair[1]) if differs]
 
 
@@ -119,7 +122,7 @@ def deviation_on_traces(traces: Sequence[Json]) -> Deviation:
 
 
 def deviation_on_decisions(entries: Sequence[Json]) -> Deviation:
-    """Each a sequence of one."""
+    """Returns the differences of single decisions, each as a sequence of one pair."""
     return Deviation([[(_decided_size(given, CONTROLLER), _decided_size(given, EVENT))] for given in entries])
 
 
@@ -129,7 +132,7 @@ def _decided_size(given: Json, mode: str) -> int:
 
 
 def table_rows() -> Iterator[str]:
-    """The rows of docs/scaling.md."""
+    """Yields the rows of the table in docs/scaling.md."""
     traces = [case["input"] for case in read_cases("hpa_normalization_traces.json.gz")]
     names = ("hpa_controller.json", "hpa_controller_fuzz.json.gz")
     yield "| on | of them (differing) | sizes | the same | replicas | more | fewer | longest |"
