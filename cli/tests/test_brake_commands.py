@@ -95,7 +95,7 @@ def test_confirm_says_who_and_how_much_and_refuses_what_was_not_asked(spillway: 
 # ── Phases ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-NOT_HEARD_OF = "nothing is heard of it, which may be its collector's silence: see that it does not run on"
+NOT_HEARD_OF = "no report of it comes, but it may still run: make sure that it is off"
 
 
 @pytest.fixture
@@ -194,7 +194,7 @@ def test_drain_says_that_nobody_knows_what_runs_on_lent_nodes(
     monkeypatch.setattr(joined, "lending_address", "127.0.0.1:9")
     result = joined("cluster", "drain", "own-1", "--wait")
     assert result.exit_code == 0
-    assert "is left there, but 2 lent nodes, and nobody says what runs on them: descheduler not" in result.stderr
+    assert "is left there, but 2 lent nodes, and what runs on them is not known: descheduler not" in result.stderr
 
 
 def test_leave_waits_until_the_cluster_is_gone(joined: Spillway) -> None:
@@ -254,7 +254,7 @@ def test_waiting_ends_with_1_when_somebody_calls_it_off(joined: Spillway) -> Non
     joined.planner.is_called_off = True
     result = joined("cluster", "drain", "own-1", "--wait")
     assert result.exit_code == 1
-    assert "own-1: it is Active now: somebody called it off" in result.stderr
+    assert "own-1: it is Active now, because somebody changed its phase" in result.stderr
 
 
 def test_an_unknown_cluster_is_2(spillway: Spillway) -> None:

@@ -138,7 +138,7 @@ def test_adopt_and_disown(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, w
     assert (request.kind, request.name, request.clusters) == ("deployment", "web", ("own-1", "own-2"))
     assert json.loads(request.policy)["kind"] == "PlacementPolicy"
     assert (
-        "its declared policy holds, else the default one"
+        "the workload keeps its declared policy, or has the default one"
         in spillway("adopt", "deployment/web", "--cluster", "own-1").stderr
     )
     assert "is being disowned" in spillway("disown", "deployment/web").stdout
@@ -274,12 +274,12 @@ NOT_ALLOWED, UNREACHABLE = TroubleCode.NOT_ALLOWED, TroubleCode.UNREACHABLE
         pytest.param(
             "60",
             [("Unknown", ""), ("Unreachable", "refused", UNREACHABLE), ("Unreachable", "no file", NOT_ALLOWED)], 1,
-            "spillway: own-9 has not joined: credential 'nosuch' is of no use: no file\n",
+            "spillway: own-9 has not joined: credential 'nosuch' does not work: no file\n",
             id="no such credential",
         ),
         pytest.param(
             "60", [("Unknown", ""), ("Unreachable", "connect: connection: refused"), ("Unreachable", NO_FILE)], 1,
-            f"spillway: own-9 has not joined: credential 'nosuch' is of no use: {NO_FILE}\n",
+            f"spillway: own-9 has not joined: credential 'nosuch' does not work: {NO_FILE}\n",
             id="no such credential, says an older planner",
         ),
         pytest.param("60", [("Unreachable", NO_FILE, NOT_ALLOWED)] * 2 + [("Ready", "")], 0, "", id="mended"),
@@ -294,8 +294,8 @@ NOT_ALLOWED, UNREACHABLE = TroubleCode.NOT_ALLOWED, TroubleCode.UNREACHABLE
         ),
         pytest.param(
             "0.2", [("Unknown", "")], 5,
-            "spillway: own-9 has joined, but nothing was heard of it within 0.2 s; `spillway cluster list` shows when "
-            "it is, `spillway doctor` why not\n", id="silent",
+            "spillway: own-9 has joined, but no report of it came within 0.2 s; `spillway cluster list` shows when "
+            "one comes, `spillway doctor` why none comes\n", id="silent",
         ),
     ],
 )  # fmt: skip
@@ -323,7 +323,7 @@ def test_who_was_in_the_fleet_before_stays_there_with_a_credential_that_does_not
     spillway.planner.heard = [("Unknown", ""), ("Unreachable", NO_FILE, NOT_ALLOWED)]
     result = spillway("cluster", "join", "own-9", "--credential", "nosuch")
     assert (result.exit_code, "own-9" in spillway.planner.clusters) == (1, True)
-    assert "own-9 is in the fleet, but credential 'nosuch' is of no use: nodes: credential" in result.stderr
+    assert "own-9 is in the fleet, but credential 'nosuch' does not work: nodes: credential" in result.stderr
 
 
 def test_join_says_what_the_planner_warns_of(spillway: Spillway) -> None:
@@ -406,8 +406,8 @@ def test_a_planner_that_answers_and_cannot_write_is_not_said_to_be_away(spillway
     spillway.planner.error = error
     result = spillway("scale", "web", "--replicas", "1")
     assert (result.exit_code, result.stdout) == (4, "")
-    assert result.stderr.startswith(f"spillway: planner answers, and cannot do it now: {spillway.address}: ")
-    assert result.stderr.endswith(f"{error}; `spillway doctor` says what is not well\n")
+    assert result.stderr.startswith(f"spillway: planner answers, but cannot do this now: {spillway.address}: ")
+    assert result.stderr.endswith(f"{error}; `spillway doctor` says what is wrong\n")
 
 
 def test_no_planner_is_4() -> None:

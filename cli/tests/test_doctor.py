@@ -223,7 +223,7 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         "planner b:7400",
         ["ends in 2d", "restart it"],
     ),
-    "two are active": ({"probed": (ACTIVE, replace(STANDBY, stale=False))}, FAILED, "planner turn", ["2 take"]),
+    "two are active": ({"probed": (ACTIVE, replace(STANDBY, stale=False))}, FAILED, "planner turn", ["2 instances"]),
     "none is active": ({"probed": (replace(STANDBY, leader=""),)}, FAILED, "planner turn", ["none is active"]),
     "the active one is not ours": ({"probed": (STANDBY,)}, WARNING, "planner turn", ["a:7400", "endpoints"]),
     "another version": (
@@ -248,7 +248,7 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         {"pages": (replace(PAGE, values={"spillway_bus_connected": 0}),)},
         FAILED,
         "process planner-1",
-        ["log does not answer"],
+        ["Kafka does not answer"],
     ),
     "a reader lags": (
         {"pages": (replace(PAGE, lag_by_topic={"spillway.pods.v1": 9000}),)},
@@ -274,7 +274,7 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         "topics",
         ["spillway.shapes.v1", "`spillway topics`"],
     ),
-    "no fleet": ({"log": replace(FOUND, fleet="")}, FAILED, "fleet", ["none was formed"]),
+    "no fleet": ({"log": replace(FOUND, fleet="")}, FAILED, "fleet", ["no fleet yet"]),
     "another fleet": ({"fleet": "prod-2"}, FAILED, "fleet", ["prod-1", "prod-2"]),
     "wrong partitions": (
         {"log": log_with_topic("capacity", partitions=63)},
@@ -321,10 +321,10 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         {"log": log_with_min_insync("1")},
         WARNING,
         "copies",
-        ["one suffices", "min.insync.replicas=2"],
+        ["one copy is enough", "min.insync.replicas=2"],
     ),
-    "all must be in sync": ({"log": log_with_min_insync("3")}, WARNING, "copies", ["with one broker away"]),
-    "two copies": ({"log": log_with_min_insync("2", 2)}, WARNING, "copies", ["2: with one broker away"]),
+    "all must be in sync": ({"log": log_with_min_insync("3")}, WARNING, "copies", ["with one broker down"]),
+    "two copies": ({"log": log_with_min_insync("2", 2)}, WARNING, "copies", ["2: with one broker down"]),
     "a full disk": ({"log": log_with_disk(free=4)}, FAILED, "disk of broker 1 /data", ["4%", "stops the broker"]),
     "a disk that fills": ({"log": log_with_disk(free=10)}, WARNING, "disk of broker 1 /data", ["10%"]),
     "a disk that is not ours to ask": (
@@ -348,7 +348,7 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         part_with_cluster(state="Unknown", age_ms=-1),
         FAILED,
         "cluster own-1",
-        ["nothing was heard", "snapshot"],
+        ["no report yet", "snapshot"],
     ),
     "heard long ago": (part_with_cluster(state="Stale", age_ms=90_000), FAILED, "cluster own-1", ["Stale", "90s ago"]),
     "not reachable": (
@@ -394,7 +394,7 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         "cluster own-1",
         ["own-0", "cluster leave own-1"],
     ),
-    "no nodes": (part_with_cluster(nodes=0, nodes_ready=0), WARNING, "cluster own-1", ["no node"]),
+    "no nodes": (part_with_cluster(nodes=0, nodes_ready=0), WARNING, "cluster own-1", ["no usable node"]),
     "frozen": ({"brakes": replace(BRAKES, brakes=(FROZEN,))}, WARNING, "brake fleet", ["ann", "audit", "unfreeze"]),
     "a confirmation": (
         {"brakes": replace(BRAKES, confirmations=(WAITS,))},
@@ -424,7 +424,7 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         part_with_status(state="DependencyMissing", message="no ConfigMap a"),
         FAILED,
         "workload shop/web in own-1",
-        ["no ConfigMap a", "apply it"],
+        ["no ConfigMap a", "apply a ConfigMap"],
     ),
     "refused": (
         part_with_status(state="Refused", message="denied: x"),
@@ -487,7 +487,7 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         part_with_visit(expires=NOW - DAY),
         FAILED,
         "credential own-1",
-        ["has ended on 2023-11-13", "renew"],
+        ["expired on 2023-11-13", "renew"],
     ),
     "a credential that ends": (part_with_visit(expires=NOW + 3 * DAY), WARNING, "credential own-1", ["in 3d", "renew"]),
     "a credential refused": (
@@ -501,7 +501,7 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         part_with_visit(denied=("jobs.batch",)),
         FAILED,
         "credential own-1",
-        ["forbids to list jobs.batch", "rights"],
+        ["does not let us list jobs.batch", "rights"],
     ),
     "another's credential ends": (
         part_with_visit(expires=NOW + DAY, service="propagator"),
@@ -519,7 +519,7 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         part_with_visit(cluster="own-2", marked=(("n1", "prod-1"),)),
         WARNING,
         "marks of lending in own-2",
-        ["n1 bear the taint", "lending withdraw own-2"],
+        ["n1 have the taint", "lending withdraw own-2"],
     ),
     "marks of another fleet": (
         part_with_visit(cluster="own-2", marked=(("n1", "prod-0"),)),
@@ -555,7 +555,7 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         {"visits": (VISIT,)},
         SKIPPED,
         "rights of vk-bridge",
-        ["no folder", "vk-bridge=folder"],
+        ["names a folder", "vk-bridge=folder"],
     ),
     "a clock is wrong": (part_with_visit(skew_seconds=-61.0), WARNING, "clock of own-1", ["61 s behind", "NTP"]),
 }
@@ -598,7 +598,7 @@ def test_what_looks_like_a_break_and_is_none(fine: dict[str, Any]) -> None:
 
 def test_the_one_that_had_the_turn_is_silent_and_not_a_stranger() -> None:
     check = services.check_active_instance("planner", (replace(ACTIVE, code="DEADLINE_EXCEEDED", leader=""), STANDBY))
-    assert (check.outcome, check.text) == (FAILED, "a:7400 had it last, and does not answer")
+    assert (check.outcome, check.text) == (FAILED, "a:7400 had the turn last, and does not answer")
     assert "look again" in check.hint
 
 

@@ -68,7 +68,7 @@ def test_a_command_in_a_checkout_means_the_fleet_that_was_started_there(
     result = CliRunner().invoke(app, command)
     assert (result.exit_code, result.stdout, getattr(spillway, asked).asked) == (1, "", [])
     assert f"is of fleet {OURS}, and {OTHER} was meant: nothing was done; `spillway config` shows" in result.stderr
-    assert f"; the fleet that is meant is that of {ADDRESSES_FILE}\n" in result.stderr
+    assert f"; the wanted fleet is that of {ADDRESSES_FILE}\n" in result.stderr
     run_folder_again = json.loads(ADDRESSES_FILE.read_text()) | {"fleet": OURS}
     ADDRESSES_FILE.write_text(json.dumps(run_folder_again))
     CliRunner().invoke(app, command)
@@ -94,7 +94,7 @@ def test_below_the_folder_of_make_up_a_command_means_its_fleet(spillway: Any, ch
     write_addresses_file(spillway, OTHER, checkout)
     refused = CliRunner().invoke(app, APPLY)
     assert (refused.exit_code, len(spillway.planner.asked)) == (1, 1)
-    assert f"; the fleet that is meant is that of {checkout / ADDRESSES_FILE}\n" in refused.stderr
+    assert f"; the wanted fleet is that of {checkout / ADDRESSES_FILE}\n" in refused.stderr
 
 
 def test_what_was_started_above_and_is_down_is_started_there(spillway: Any, checkout: Path) -> None:

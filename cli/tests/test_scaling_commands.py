@@ -365,14 +365,14 @@ def test_an_explanation_goes_from_the_number_to_its_reasons(explained: Any) -> N
     assert lines[8:11] == [
         "How it was decided: cpu asks for 9",
         "  9 → 6  rate: at most twice as many within 15 s",
-        "  6 → 6  window: more were asked for within the window of stabilization, and the most hold",
+        "  6 → 6  window: within the stabilization window metrics asked for more replicas; the largest number counts",
     ]
-    assert lines[12].startswith("With nothing new heard it may change on 2023-11-1")
+    assert lines[12].startswith("Without new values the number may change on 2023-11-1")
     assert lines[12].endswith(": the period of 15 s ends")
     assert lines[15].split()[:5] == ["own-1", "4", "4", "3", "90s"]
     assert lines[15].endswith("lost: counted as it was last seen; no answer")
     assert lines[18].split()[:3] == ["ScalingActive", "True", "ValidMetricFound"]
-    assert lines[19].endswith("TooManyReplicas   no more than the policy's maximum")
+    assert lines[19].endswith("TooManyReplicas   the policy's maximum allows no more replicas")
     assert json.loads(explained("explain", "hpa/web", "-o", "json").stdout)["asked"] == 9
 
 

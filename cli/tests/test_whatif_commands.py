@@ -71,8 +71,8 @@ def test_a_replay_says_what_is_compared_and_that_it_is_the_same(filled: Any) -> 
     assert (result.exit_code, result.stderr) == (0, "")
     shown = lines_without_padding(result.stdout)
     assert shown[0].startswith("default/web decision 7.2, Apply, on ")
-    assert shown[1] == "the same comes out, to the last byte"
-    assert shown[2].startswith("compared the division: from the situation in the record")
+    assert shown[1] == "the same result, byte by byte"
+    assert shown[2].startswith("compared the division, computed again from what the record holds")
     assert shown[3] == "divided 60 replicas: own-1 34, own-2 26; 0 have no place"
     recorded, recomputed = shown[4].partition(" ")[2], shown[5].partition(" ")[2]
     assert recorded == recomputed
@@ -86,7 +86,7 @@ def test_another_outcome_fails_and_names_what_differs(filled: Any) -> None:
     )
     result = filled("replay", "web")
     assert result.exit_code == 1
-    assert "ANOTHER DIVISION COMES OUT" in result.stdout
+    assert "THE RESULT DIFFERS" in result.stdout
     assert "unplaced: recorded 1, recomputed 0" in result.stdout
     assert "decided by version 0.0.9" in result.stdout
     assert "hold_min=99.0" in result.stdout
@@ -197,12 +197,12 @@ def test_a_state_from_which_a_record_is_missing_is_refused_and_one_of_an_older_v
     assert "--state edited.gz: the file cannot be used: records are missing" in result.stderr
     exports.save_export([replace(first, counted=False), *middle, replace(last, counts=())], tmp_path / "old.gz")
     result = filled("simulate", "--state", "old.gz")
-    assert (result.exit_code, "nobody can see whether any is missing" in result.stderr) == (0, True)
+    assert (result.exit_code, "nobody can see whether one is missing" in result.stderr) == (0, True)
 
 
 def test_a_state_that_is_asked_for_can_be_kept(filled: Any, tmp_path: Path) -> None:
     result = filled("simulate", "--save", "kept.gz")
-    assert "nothing would be elsewhere, and nothing waits" in result.stdout
+    assert "no replica would move, and none waits" in result.stdout
     assert exports.load_export(tmp_path / "kept.gz") == filled.planner.exported
 
 

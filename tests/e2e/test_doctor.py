@@ -21,7 +21,9 @@ async def _outcomes_not_ok(spillway: Command, code: int) -> dict[str, str]:
 
 def _is_about_others(check: dict[str, Any]) -> bool:
     """Of this machine, or of what other tests wrote that no service can read."""
-    return check["name"].startswith("disk of") or check["text"].startswith("could not read records since it began")
+    return check["name"].startswith("disk of") or check["text"].startswith(
+        "has found unreadable records since its start"
+    )
 
 
 async def test_what_is_broken_is_named(platform: Platform, spillway: Command) -> None:

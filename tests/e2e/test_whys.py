@@ -40,7 +40,7 @@ async def test_a_past_decision_is_replayed_bit_for_bit_by_planners_that_began_an
     assert all(replayed["same"] and replayed["recorded"] == replayed["recomputed"] for replayed, _ in before)
     assert [explained["unplaced"] for _, explained in before] == [0, 32]
     text = await spillway("replay", "past", "--decision", decisions[1])
-    assert "the same comes out, to the last byte" in text
+    assert "the same result, byte by byte" in text
 
 
 async def test_a_simulation_says_what_the_platform_then_does(platform: Platform, spillway: Command) -> None:

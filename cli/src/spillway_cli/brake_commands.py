@@ -34,7 +34,7 @@ def freeze(
     namespace: Namespace = None,
     output: Output = Format.table,
 ) -> None:
-    """Keep replicas of the fleet, a cluster or a workload where they are; apply, scale and delete go on."""
+    """Stop moves of replicas in the fleet, a cluster or a workload; apply, scale and delete still work."""
 
     async def freeze_scope(client: PlannerClient, config: Config) -> None:
         scope = parse_scope(kind, name, namespace or config.namespace)
@@ -62,7 +62,7 @@ def unfreeze(
 
 @app.command(epilog="Example:  spillway brakes -o json")
 def brakes(context: typer.Context, output: Output = Format.table) -> None:
-    """Show what is frozen, which confirmations wait, and how many replicas each holds back."""
+    """Show the brakes and the open confirmations, and how many replicas each of them holds back."""
 
     async def show_brakes(client: PlannerClient, _: Config) -> None:
         reply = await client.list_brakes(api.ListBrakesRequest())
@@ -84,7 +84,7 @@ def confirm(
     scope: Annotated[str, typer.Argument(help="CAUSE/CLUSTER, as `spillway brakes` shows it.", show_default=False)],
     output: Output = Format.table,
 ) -> None:
-    """Let a cause move more of the fleet than its bound, until the cause is over."""
+    """Allow a cause to move more replicas of the fleet than its limit, until the cause is over."""
 
     async def confirm_moves(client: PlannerClient, _: Config) -> None:
         reply = await client.confirm(api.ConfirmRequest(scope))

@@ -56,7 +56,8 @@ def adopt(
         stdout_console().print(tables.render_placement(reply))
         if not policy:
             print_message(
-                "its declared policy holds, else the default one: `spillway apply` with a PlacementPolicy changes it"
+                "the workload keeps its declared policy, or has the default one; "
+                "`spillway apply` with a PlacementPolicy changes it"
             )
 
     run_with_planner_client(context, adopt_workload)
@@ -73,7 +74,7 @@ def disown(
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that --wait may take.")] = 300.0,
     output: Output = Format.table,
 ) -> None:
-    """Give a workload back: our labels go, objects and pods stay as they are."""
+    """Stop managing a workload: Spillway's labels are removed, its objects and pods stay as they are."""
 
     async def disown_workload(client: PlannerClient, config: Config) -> None:
         name = target.removeprefix("deployment/")
@@ -98,7 +99,7 @@ def orphans(
     namespace: OneNamespace = "",
     output: Output = Format.table,
 ) -> None:
-    """List objects that bear this fleet's label and that no placement lists. They are left as they are."""
+    """List objects that have this fleet's label but are in no placement. Spillway leaves them as they are."""
 
     async def show_orphans(client: PlannerClient, _: Config) -> None:
         reply = await client.list_orphans(api.ListOrphansRequest(namespace))

@@ -66,9 +66,9 @@ def join(  # noqa: PLR0913 - the options of a command are its parameters
     timeout: Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds that waiting may take.")] = 10.0,
     output: Output = Format.table,
 ) -> None:
-    """Add a cluster to the fleet, or change what is known of it; then see that its credential lets us in.
+    """Add a cluster to the fleet, or change its properties; then check that its credential works.
 
-    Where the credential does not, a cluster that was not in the fleet before is taken out again.
+    If the credential does not work, a cluster that is new in the fleet is removed again.
     """
 
     async def join_cluster(client: PlannerClient, _: Config) -> None:
@@ -92,7 +92,7 @@ def join(  # noqa: PLR0913 - the options of a command are its parameters
 
 @app.command(name="list", epilog="Example:  spillway cluster list -o json")
 def list_clusters(context: typer.Context, output: Output = Format.table) -> None:
-    """List the clusters: state, age of what is known, how full they are."""
+    """List the clusters with their state, the age of their last report, and their use of CPU and memory."""
 
     async def show_clusters(client: PlannerClient, _: Config) -> None:
         reply = await client.list_clusters(api.ListClustersRequest())
@@ -121,7 +121,7 @@ def nodes(context: typer.Context, name: Name, output: Output = Format.table) -> 
                 break
             request = replace(request, page_token=reply.next_page_token)
         _print_answer(found, output, tables.nodes_table(found))
-        known = f"as heard {duration_text(reply.age_ms)} ago" if reply.age_ms >= 0 else "nothing heard of it yet"
+        known = f"as heard {duration_text(reply.age_ms)} ago" if reply.age_ms >= 0 else "no report of it yet"
         print_message(f"{counted_noun(len(found), 'node')} of {name}, {known}")
         if reply.stale:
             print_message(
@@ -133,7 +133,7 @@ def nodes(context: typer.Context, name: Name, output: Output = Format.table) -> 
 
 @app.command(epilog="Example:  spillway cluster cordon own-1")
 def cordon(context: typer.Context, name: Name, output: Output = Format.table) -> None:
-    """Place nothing new in a cluster; what is there stays."""
+    """Place no new replicas in a cluster; the replicas that it has stay."""
     _set_cluster_phase(context, name, PHASE_CORDONED, output)
 
 
@@ -155,7 +155,7 @@ def drain(
     timeout: Timeout = 300.0,
     output: Output = Format.table,
 ) -> None:
-    """Move what runs in a cluster elsewhere; each replica goes once the one that replaces it is available."""
+    """Move the replicas of a cluster to other clusters; each one leaves once its replacement is available."""
     _set_cluster_phase(context, name, PHASE_DRAINING, output, timeout if wait else 0.0)
 
 
@@ -172,7 +172,7 @@ def leave(
     timeout: Timeout = 300.0,
     output: Output = Format.table,
 ) -> None:
-    """Take a cluster out of the fleet: it hands over what it has, and leaves when nothing is left."""
+    """Remove a cluster from the fleet: its replicas move to other clusters, and it leaves once it has none."""
 
     async def leave_fleet(client: PlannerClient, config: Config) -> None:
         reply = await client.leave_cluster(api.LeaveClusterRequest(name, lost))
@@ -183,7 +183,7 @@ def leave(
 
 @app.command(epilog="Example:  spillway status -o json")
 def status(context: typer.Context, output: Output = Format.table) -> None:
-    """Show whether the planner answers, brakes, the clusters with state and age, the workloads in sum, processes."""
+    """Show the planner, brakes, each cluster's state and age, the totals of all workloads, and local processes."""
     with exiting_on_error():
         processes = read_processes(addresses_file().parent)
         if processes and output is Format.table:
@@ -292,7 +292,7 @@ async def _drained_cluster_text(config: Config, drained: api.ClusterReply) -> st
     try:
         lent = await pods_on_lent_nodes_text(config, drained.cluster)
     except api.RequestError as error:
-        lent = f"{counted_noun(drained.nodes_lent, 'lent node')}, and nobody says what runs on them: {error.text}"
+        lent = f"{counted_noun(drained.nodes_lent, 'lent node')}, and what runs on them is not known: {error.text}"
     back = f"`spillway lending pause {drained.cluster}` and `spillway recall {drained.cluster}` bring them back"
     empty = f"{nothing}; nor does anything run on its {counted_noun(drained.nodes_lent, 'lent node')}"
     return f"{nothing}, but {lent}; {back}" if lent else empty
@@ -302,11 +302,11 @@ async def _remove_joined_cluster(client: PlannerClient, cluster: api.ClusterRepl
     """Removes a cluster that has just joined from the fleet, because its credential does not work. Then fails."""
     name = cluster.cluster
     await client.leave_cluster(api.LeaveClusterRequest(name))
-    text = f"credential {cluster.credential!r} is of no use: {cluster.trouble}"
+    text = f"credential {cluster.credential!r} does not work: {cluster.trouble}"
     try:
         await wait_until_handed_over(client, name, PHASE_LEAVING, LEAVE_SECONDS, lambda _: None)
     except CommandFailed as error:
-        raise CommandFailed(f"{name}: {text}; it is to leave the fleet again, and is still there: {error}") from None
+        raise CommandFailed(f"{name}: {text}; it has not left the fleet again yet: {error}") from None
     raise CommandFailed(f"{name} has not joined: {text}")
 
 
@@ -314,14 +314,14 @@ def _report_join_trouble(cluster: api.ClusterReply, seconds: float) -> None:
     """Prints why nothing can be placed in a cluster that has just joined. Fails if nothing can be read there."""
     name, trouble = cluster.cluster, cluster.trouble
     if cluster.state == "Unknown":
-        text = f"{name} has joined, but nothing was heard of it within {seconds:g} s"
-        where = "`spillway cluster list` shows when it is, `spillway doctor` why not"
+        text = f"{name} has joined, but no report of it came within {seconds:g} s"
+        where = "`spillway cluster list` shows when one comes, `spillway doctor` why none comes"
         raise CommandFailed(f"{text}; {where}", Code.TIMED_OUT)
     if cluster.state == "Ready" and trouble:
         print_message(f"warning: {name}: {trouble}")
     elif is_access_refused(cluster):
-        mend = f"mend it, join again with another --credential, or take it out: `spillway cluster leave {name}`"
-        text = f"{name} is in the fleet, but credential {cluster.credential!r} is of no use: {trouble}; {mend}"
+        mend = f"fix it, join again with another --credential, or remove the cluster: `spillway cluster leave {name}`"
+        text = f"{name} is in the fleet, but credential {cluster.credential!r} does not work: {trouble}; {mend}"
         raise CommandFailed(text)
     elif cluster.state == "Unreachable":
         text = f"{name} has joined, but was not reached within {seconds:g} s, and nothing is placed there: {trouble}"

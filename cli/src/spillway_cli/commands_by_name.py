@@ -33,82 +33,84 @@ COMMANDS: Final[Mapping[str, CommandEntry | CommandGroup]] = {
     "scale": CommandEntry("workload_commands", "Change the number of replicas."),
     "delete": CommandEntry(
         "workload_commands",
-        "Remove a workload from every cluster; or a scale policy, whose workload keeps the replicas that it has.",
+        "Delete a workload from every cluster; or a scale policy, whose workload then keeps its replicas.",
     ),
     "get": CommandEntry(
         "workload_commands",
-        "Show one workload: what was asked for, where it is, what each cluster shows of it. Or scale policies.",
+        "Show one workload: its replicas, and the status that each cluster reports. Or show scale policies.",
     ),
     "list": CommandEntry("workload_commands", "List the workloads of all namespaces, or of one."),
-    "plan": CommandEntry("workload_commands", "Show what apply would do now. Nothing is kept."),
+    "plan": CommandEntry("workload_commands", "Show what apply would do now. Nothing is changed."),
     "capacity": CommandEntry(
         "workload_commands", "Show how many replicas of a workload each cluster can take, and what limits it."
     ),
     "watch": CommandEntry(
         "workload_commands",
-        "Follow workloads as they change: a live table; into a pipe a line a change; or one JSON document a line.",
+        "Follow workloads as they change: a live table, a line for each change in a pipe, or JSON documents.",
     ),
     "autoscale": CommandEntry(
         "scaling_commands",
-        "Let the CPU that its pods use say how many replicas a workload has, in all clusters together.",
+        "Scale a workload by the CPU use of its pods in all clusters together.",
     ),
     "explain": CommandEntry(
         "explain_commands",
-        "Say why replicas are where they are, what keeps others out, and what would change it. Nothing is changed.",
+        "Explain why replicas are in their clusters, why others wait, and what would help. Nothing is changed.",
     ),
     "replay": CommandEntry(
         "whatif_commands",
-        "Divide the replicas of a recorded decision again, from the record alone, and compare to the last byte.",
+        "Compute the division of a recorded decision again, from its record alone, and compare both byte by byte.",
     ),
     "export": CommandEntry("whatif_commands", "Write the state of the fleet to a file, for `simulate --state`."),
     "simulate": CommandEntry(
         "whatif_commands",
-        "Show where everything would go, what would wait and what would be refused. Nothing is changed.",
+        "Show where replicas would go, which would wait, and which workloads would be refused. Nothing is changed.",
     ),
     "adopt": CommandEntry(
         "brownfield_commands",
         "Take over a Deployment that runs already, in one cluster or in several. Nothing is scaled, no pod restarts.",
     ),
     "disown": CommandEntry(
-        "brownfield_commands", "Give a workload back: our labels go, objects and pods stay as they are."
+        "brownfield_commands",
+        "Stop managing a workload: Spillway's labels are removed, its objects and pods stay as they are.",
     ),
     "orphans": CommandEntry(
         "brownfield_commands",
-        "List objects that bear this fleet's label and that no placement lists. They are left as they are.",
+        "List objects that have this fleet's label but are in no placement. Spillway leaves them as they are.",
     ),
     "status": CommandEntry(
         "cluster_commands",
-        "Show whether the planner answers, brakes, the clusters with state and age, the workloads in sum, processes.",
+        "Show the planner, brakes, each cluster's state and age, the totals of all workloads, and local processes.",
     ),
     "freeze": CommandEntry(
         "brake_commands",
-        "Keep replicas of the fleet, a cluster or a workload where they are; apply, scale and delete go on.",
+        "Stop moves of replicas in the fleet, a cluster or a workload; apply, scale and delete still work.",
     ),
     "unfreeze": CommandEntry("brake_commands", "Release a brake that freeze set."),
     "brakes": CommandEntry(
-        "brake_commands", "Show what is frozen, which confirmations wait, and how many replicas each holds back."
+        "brake_commands", "Show the brakes and the open confirmations, and how many replicas each of them holds back."
     ),
     "confirm": CommandEntry(
-        "brake_commands", "Let a cause move more of the fleet than its bound, until the cause is over."
+        "brake_commands", "Allow a cause to move more replicas of the fleet than its limit, until the cause is over."
     ),
     "lent": CommandEntry(
         "lending_commands",
-        "Show how many cores are lent, and which nodes are or are on their way back, with pods, times, and for whom.",
+        "Show the lent cores, and each lent or recalled node with its pods, its times and the cause of its recall.",
     ),
     "recall": CommandEntry(
-        "lending_commands", "Take lent nodes back, by name or all of a cluster; it waits for no freeze and no budget."
+        "lending_commands",
+        "Recall lent nodes of a cluster, by name or all of them. Neither brakes nor the budget delay the recall.",
     ),
     "events": CommandEntry(
         "log_commands",
-        "Tail a topic of the log, decoded: a line a record, or one JSON document a line. From now on, or --from-start.",
+        "Show the records of a topic, decoded, one a line. It shows only new records, or all with --from-start.",
     ),
     "topics": CommandEntry(
         "log_commands",
-        "Create the topics that are missing, say what differs, and form the fleet. May be run any number of times.",
+        "Create missing topics, report differences, and create the fleet on a new log. It can be run again.",
     ),
     "doctor": CommandEntry(
         "doctor_commands",
-        "Check services, log, store and clusters: what is wrong, and what mends it. Exit code 1 when a check failed.",
+        "Check services, log, store and clusters, and say how to fix each fault. Exit code 1 if a check failed.",
     ),
     "up": CommandEntry(
         "local_commands",
@@ -120,7 +122,7 @@ COMMANDS: Final[Mapping[str, CommandEntry | CommandGroup]] = {
     ),
     "demo": CommandEntry(
         "local_commands",
-        "Tell the main story and verify it from the members' own APIs: clusters report, a release is split own-first.",
+        "Run the demo and check its result in the API of each demo cluster.",
     ),
     "config": CommandEntry("own_commands", "Show every setting, its value, and where the value comes from."),
     "version": CommandEntry("own_commands", "Show the version."),
@@ -129,28 +131,31 @@ COMMANDS: Final[Mapping[str, CommandEntry | CommandGroup]] = {
         {
             "join": CommandEntry(
                 "cluster_commands",
-                "Add a cluster to the fleet, or change what is known of it; then see that its credential lets us in.",
+                "Add a cluster to the fleet, or change its properties; then check that its credential works.",
             ),
             "list": CommandEntry(
-                "cluster_commands", "List the clusters: state, age of what is known, how full they are."
+                "cluster_commands",
+                "List the clusters with their state, the age of their last report, and their use of CPU and memory.",
             ),
             "nodes": CommandEntry(
                 "cluster_commands",
                 "List the nodes of a cluster by their names: state, how full each is, "
                 "which are lent or stand for lent ones.",
             ),
-            "cordon": CommandEntry("cluster_commands", "Place nothing new in a cluster; what is there stays."),
+            "cordon": CommandEntry(
+                "cluster_commands", "Place no new replicas in a cluster; the replicas that it has stay."
+            ),
             "uncordon": CommandEntry(
                 "cluster_commands",
                 "Make a cluster active again: end its cordon, drain or leave, while it is still in the fleet.",
             ),
             "drain": CommandEntry(
                 "cluster_commands",
-                "Move what runs in a cluster elsewhere; each replica goes once the one that replaces it is available.",
+                "Move the replicas of a cluster to other clusters; each one leaves once its replacement is available.",
             ),
             "leave": CommandEntry(
                 "cluster_commands",
-                "Take a cluster out of the fleet: it hands over what it has, and leaves when nothing is left.",
+                "Remove a cluster from the fleet: its replicas move to other clusters, and it leaves once it has none.",
             ),
         },
     ),
@@ -159,30 +164,30 @@ COMMANDS: Final[Mapping[str, CommandEntry | CommandGroup]] = {
         {
             "recover": CommandEntry(
                 "fleet_commands",
-                "Take over everything that bears the former fleet's label, as it runs, after the log was lost.",
+                "Take over all objects that have a former fleet's label, as they run, after its log was lost.",
             ),
         },
     ),
     "migrate": CommandGroup(
-        "Move what runs to another cluster.",
+        "Move replicas to another cluster.",
         {
             "workload": CommandEntry(
                 "migrate_commands",
-                "Move replicas of a workload; each goes once the one that replaces it is available. All or none.",
+                "Move replicas of a workload, all or none; each one leaves once its replacement is available.",
             ),
         },
     ),
     "idle": CommandGroup(
-        "Nodes that nobody uses.",
+        "Nodes without work.",
         {
             "report": CommandEntry(
                 "lending_commands",
-                "Show nodes that were idle half of the time or more, why they probably were, and what could be done.",
+                "Show nodes that were idle for at least half of the time, with the probable reason and a suggestion.",
             ),
         },
     ),
     "lending": CommandGroup(
-        "How clusters lend their idle nodes: docs/lending.md.",
+        "The lending of idle nodes to other clusters: docs/lending.md.",
         {
             "declare": CommandEntry(
                 "lending_rule_commands",
@@ -192,13 +197,13 @@ COMMANDS: Final[Mapping[str, CommandEntry | CommandGroup]] = {
                 "lending_rule_commands", "Show which clusters lend, to which pools, and how much of each is lent now."
             ),
             "get": CommandEntry(
-                "lending_rule_commands", "Show how one cluster lends: its rules, its numbers, and who said so."
+                "lending_rule_commands", "Show the lending of one cluster: its rules, its numbers, and who declared it."
             ),
             "pause": CommandEntry(
                 "lending_rule_commands",
-                "Lend nothing new, of one cluster or of all, until resumed; what is lent stays.",
+                "Stop new loans of one cluster or of all until they are resumed; nodes that are lent stay lent.",
             ),
-            "resume": CommandEntry("lending_rule_commands", "Lend again what was paused."),
+            "resume": CommandEntry("lending_rule_commands", "Allow new loans again after a pause."),
             "withdraw": CommandEntry(
                 "lending_rule_commands",
                 "Recall all that a cluster has lent, then forget what it declared; "

@@ -27,9 +27,9 @@ def doctor(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show only checks that are not ok.")] = False,
     output: Output = Format.table,
 ) -> None:
-    """Check services, log, store and clusters: what is wrong, and what mends it. Exit code 1 when a check failed.
+    """Check services, log, store and clusters, and say how to fix each fault. Exit code 1 if a check failed.
 
-    It changes nothing. What was not named to it, it skips, and says so: health ports, Redis, the folder of credentials.
+    It changes nothing. It skips what no setting names, and says so: health ports, Redis, the folder of credentials.
     """
 
     async def run_and_print_checks() -> Code:

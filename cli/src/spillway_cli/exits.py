@@ -15,7 +15,7 @@ from spillway_cli.terminal_text import harmless_text
 T = TypeVar("T")
 
 HELP = (
-    "Exit codes: 0 done · 1 failed or refused · 2 usage or bad input, also a name of what is not there · 3 placed only "
+    "Exit codes: 0 done · 1 failed or refused · 2 wrong usage or input, also an unknown name · 3 placed only "
     "in part (replicas wait for room) · 4 planner, hpa, descheduler or Kafka not reachable · 5 timed out · "
     "130 interrupted."
 )

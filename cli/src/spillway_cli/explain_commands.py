@@ -41,9 +41,9 @@ def explain(  # noqa: PLR0913 - the options of a command are its parameters
     namespace: Namespace = None,
     output: Output = Format.table,
 ) -> None:
-    """Say why replicas are where they are, what keeps others out, and what would change it. Nothing is changed.
+    """Explain why replicas are in their clusters, why others wait, and what would help. Nothing is changed.
 
-    Of a scale policy (hpa/NAME): why so many, what each metric asks for, which rule bound it, when it may change next.
+    For a scale policy (hpa/NAME): the number that each metric asks for, the rules that limit it, and its next change.
     """
 
     async def explain_workload_or_policy(config: Config) -> None:

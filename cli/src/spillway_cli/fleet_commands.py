@@ -33,7 +33,7 @@ def recover(
     ] = 600.0,
     output: Output = Format.table,
 ) -> None:
-    """Take over everything that bears the former fleet's label, as it runs, after the log was lost.
+    """Take over all objects that have a former fleet's label, as they run, after its log was lost.
 
     Join the clusters first. Nothing is deleted, scaled or restarted. It can be run again at any time.
     """
@@ -87,4 +87,4 @@ def _print_recovery(reply: api.RecoverFleetReply, confirmed: bool) -> None:
     print_message(", ".join(f"{count} {state.lower()}" for state, count in sorted(counts.items())))
     print_message("the default policy holds for each workload: apply a workload with its PlacementPolicy to change it")
     if not confirmed:
-        print_message("nothing was done: --yes carries it out")
+        print_message("nothing was changed: --yes carries it out")

@@ -33,7 +33,7 @@ def lent(
     pool: Annotated[str, typer.Option(help="Show only nodes that are lent to this cluster.", show_default=False)] = "",
     output: Output = Format.table,
 ) -> None:
-    """Show how many cores are lent, and which nodes are or are on their way back, with pods, times, and for whom."""
+    """Show the lent cores, and each lent or recalled node with its pods, its times and the cause of its recall."""
 
     async def show_lent_nodes(client: LendingClient, _: Config) -> None:
         found = await _list_all_lent_nodes(client, cluster, pool)
@@ -58,7 +58,7 @@ def recall(
     ] = False,
     output: Output = Format.table,
 ) -> None:
-    """Take lent nodes back, by name or all of a cluster; it waits for no freeze and no budget."""
+    """Recall lent nodes of a cluster, by name or all of them. Neither brakes nor the budget delay the recall."""
 
     async def recall_nodes(client: LendingClient, _: Config) -> None:
         reply = await client.recall(RecallRequest(cluster, tuple(nodes or ()), grace, reason, plan))
@@ -75,7 +75,7 @@ def report(
     hours: Annotated[int, typer.Option(min=1, max=168, help="Number of past hours that are shown.")] = 72,
     output: Output = Format.table,
 ) -> None:
-    """Show nodes that were idle half of the time or more, why they probably were, and what could be done."""
+    """Show nodes that were idle for at least half of the time, with the probable reason and a suggestion."""
 
     async def show_idle_report(client: LendingClient, _: Config) -> None:
         found: list[IdleNode] = []

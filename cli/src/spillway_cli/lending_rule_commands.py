@@ -122,7 +122,7 @@ def list_lending(context: typer.Context, output: Output = Format.table) -> None:
 
 @app.command(epilog="Example:  spillway lending get own-1 -o yaml")
 def get(context: typer.Context, cluster: Owner, output: Output = Format.table) -> None:
-    """Show how one cluster lends: its rules, its numbers, and who said so."""
+    """Show the lending of one cluster: its rules, its numbers, and who declared it."""
 
     async def show_cluster_lending(client: LendingClient, _: Config) -> None:
         (found,) = await _read_lending(client, cluster)
@@ -137,7 +137,7 @@ def get(context: typer.Context, cluster: Owner, output: Output = Format.table) -
 
 @app.command(epilog="Examples:  spillway lending pause own-1 --reason 'sale'  ·  spillway lending pause")
 def pause(context: typer.Context, cluster: OwnerOrAll = "", reason: Reason = "", output: Output = Format.table) -> None:
-    """Lend nothing new, of one cluster or of all, until resumed; what is lent stays."""
+    """Stop new loans of one cluster or of all until they are resumed; nodes that are lent stay lent."""
 
     async def pause_lending(client: LendingClient, _: Config) -> None:
         reply = await client.pause_lending(PauseLendingRequest(cluster, reason))
@@ -148,7 +148,7 @@ def pause(context: typer.Context, cluster: OwnerOrAll = "", reason: Reason = "",
 
 @app.command(epilog="Examples:  spillway lending resume own-1  ·  spillway lending resume")
 def resume(context: typer.Context, cluster: OwnerOrAll = "", output: Output = Format.table) -> None:
-    """Lend again what was paused."""
+    """Allow new loans again after a pause."""
 
     async def resume_lending(client: LendingClient, _: Config) -> None:
         reply = await client.resume_lending(ResumeLendingRequest(cluster))

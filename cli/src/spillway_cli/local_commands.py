@@ -102,7 +102,7 @@ def demo(
     folder: Annotated[Path, typer.Option(file_okay=False, help="Folder of the demo's data and logs.")] = RUN_FOLDER
     / "demo",
 ) -> None:
-    """Tell the main story and verify it from the members' own APIs: clusters report, a release is split own-first."""
+    """Run the demo and check its result in the API of each demo cluster."""
     with exiting_on_error(), _failing_on_runtime_error():
         began = time.monotonic()
 
@@ -113,7 +113,7 @@ def demo(
             checks = _import_local_module("demo").run_demo(bus.value, members.value, folder, print_with_elapsed_seconds)
         except _import_local_module("tools").MissingTool as error:
             raise CommandFailed(f"{error}\nwithout it: make demo BUS=memory, everything in one process") from error
-        typer.echo(f"\nVerified from the members' own APIs ({members.value} members, bus {bus.value}):")
+        typer.echo(f"\nChecked in the APIs of the demo clusters ({members.value} members, bus {bus.value}):")
         for check in checks:
             typer.echo(f"  ✓ {check}")
         typer.echo(f"{len(checks)} checks hold; {time.monotonic() - began:.1f} s in all.")

@@ -48,7 +48,7 @@ def events(
     limit: Annotated[int, typer.Option(min=0, help="Stop after this many records; 0: no limit.")] = 0,
     output: Output = Format.table,
 ) -> None:
-    """Tail a topic of the log, decoded: a line a record, or one JSON document a line. From now on, or --from-start."""
+    """Show the records of a topic, decoded, one a line. It shows only new records, or all with --from-start."""
 
     async def print_topic_records() -> None:
         config = config_of(context).config
@@ -87,7 +87,7 @@ def topics(
         int, typer.Option(min=-1, help="Number of copies of each partition; -1: the broker's default.")
     ] = -1,
 ) -> None:
-    """Create the topics that are missing, say what differs, and form the fleet. May be run any number of times."""
+    """Create missing topics, report differences, and create the fleet on a new log. It can be run again."""
 
     async def create_topics_and_fleet() -> None:
         from spillway.kafka.access import LetNotIn, load_kafka_access

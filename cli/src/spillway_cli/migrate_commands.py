@@ -39,7 +39,7 @@ def workload(  # noqa: PLR0913 - the options of a command are its parameters
     timeout: Timeout = 300.0,
     output: Output = Format.table,
 ) -> None:
-    """Move replicas of a workload; each goes once the one that replaces it is available. All or none."""
+    """Move replicas of a workload, all or none; each one leaves once its replacement is available."""
 
     async def migrate_replicas(client: PlannerClient, config: Config) -> None:
         space = namespace or config.namespace

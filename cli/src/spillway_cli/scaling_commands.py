@@ -54,9 +54,9 @@ def autoscale(  # noqa: PLR0913 - the options of a command are its parameters
     namespace: Namespace = None,
     output: Output = Format.table,
 ) -> None:
-    """Let the CPU that its pods use say how many replicas a workload has, in all clusters together.
+    """Scale a workload by the CPU use of its pods in all clusters together.
 
-    As with kubectl it holds at once and nobody is asked: what has more than --max is cut to that, and it is said.
+    As with kubectl, it takes effect at once: a workload with more replicas than --max is cut to --max.
     """
 
     async def declare_autoscaler(client: ScalingClient, config: Config) -> None:
@@ -65,7 +65,7 @@ def autoscale(  # noqa: PLR0913 - the options of a command are its parameters
         space = namespace or config.namespace
         manifest = autoscaler_json(parse_scale_target(workload), space, name, (least, most), cpu_percent)
         if (await client.declare_policy(DeclarePolicyRequest(manifest, plan_only=True))).replicas < 0:
-            ahead = "`spillway apply -f` takes the manifest of a policy for one to come"
+            ahead = "`spillway apply -f` also takes a policy for a workload that is declared later"
             raise bad_input_error(
                 f"{space}/{parse_scale_target(workload)[1]}: no workload of that name is declared; {ahead}"
             )

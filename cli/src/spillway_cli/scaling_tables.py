@@ -13,12 +13,12 @@ from spillway_cli.output import duration_text, make_table, wall_time_text
 UNKNOWN = "<unknown>"
 NONE = "<none>"
 WORDS_BY_REASON = {
-    "ScaleUpStabilized": "fewer were asked for within the window of stabilization, and the fewest hold",
-    "ScaleDownStabilized": "more were asked for within the window of stabilization, and the most hold",
-    "ScaleUpLimit": "it grows no faster by the behavior's policies",
-    "ScaleDownLimit": "it shrinks no faster by the behavior's policies",
-    "TooManyReplicas": "no more than the policy's maximum",
-    "TooFewReplicas": "no fewer than the policy's minimum",
+    "ScaleUpStabilized": "within the stabilization window metrics asked for fewer replicas; the smallest number counts",
+    "ScaleDownStabilized": "within the stabilization window metrics asked for more replicas; the largest number counts",
+    "ScaleUpLimit": "the behavior's policies allow no faster growth",
+    "ScaleDownLimit": "the behavior's policies allow no faster reduction",
+    "TooManyReplicas": "the policy's maximum allows no more replicas",
+    "TooFewReplicas": "the policy's minimum allows no fewer replicas",
     "ScalerCooldown": "the cooldown after the last active trigger is not over",
 }
 """Texts for Kubernetes' and KEDA's reasons why the decided number differs from the requested one."""
@@ -78,7 +78,7 @@ def render_policy_explanation(reply: ExplainPolicyReply) -> RenderableType:
     if reply.due_ms:
         parts += [
             Text(""),
-            Text(f"With nothing new heard it may change {wall_time_text(reply.due_ms)}: {reply.due_why}"),
+            Text(f"Without new values the number may change {wall_time_text(reply.due_ms)}: {reply.due_why}"),
         ]
     parts += _render_pods(reply.pods)
     parts += _render_conditions(reply)

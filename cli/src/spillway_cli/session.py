@@ -142,9 +142,9 @@ def _noting_changed_fleets(client: PlannerClient | ScalingClient | LendingClient
         if not client.fleets.is_other:
             raise
         file = addresses_file()
-        hint = "`spillway config` shows where the address and the fleet that is meant come from"
+        hint = "`spillway config` shows the sources of the address and of the wanted fleet"
         if read_addresses(file).get("fleet") == config.fleet:
-            hint += f"; the fleet that is meant is that of {file}"
+            hint += f"; the wanted fleet is that of {file}"
         raise RequestError(error.code, f"{error.text}; {hint}") from None
     finally:
         _CHANGED.get({}).update(client.fleets.changed)
@@ -160,7 +160,7 @@ def _naming_service_in_errors(who: str, name: str, config: Config) -> Iterator[N
         yield
     except RequestError as error:
         if error.code == "UNAVAILABLE" and error.reason:
-            text = f"{who} answers, and cannot do it now: {error.text}; `spillway doctor` says what is not well"
+            text = f"{who} answers, but cannot do this now: {error.text}; `spillway doctor` says what is wrong"
             raise error.with_text(text) from None
         if error.code == "UNAVAILABLE":
             text = f"{who} not reachable: {error.text}; {unreachable_hint(config, name)}"

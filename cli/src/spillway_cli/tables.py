@@ -255,7 +255,7 @@ def _lost_cluster_warning(cluster: ClusterReply) -> str:
     """Returns a warning about a cluster that an operator has declared lost: its pods may still run."""
     if cluster.trouble:
         return f"its collector says: {cluster.trouble}"
-    return "nothing is heard of it, which may be its collector's silence: see that it does not run on"
+    return "no report of it comes, but it may still run: make sure that it is off"
 
 
 def render_brakes(reply: ListBrakesReply) -> RenderableType:

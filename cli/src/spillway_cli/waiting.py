@@ -130,7 +130,7 @@ async def wait_until_withdrawn(client: LendingClient, cluster: str, seconds: flo
                 return True
             raise
         if not found.withdrawing:
-            raise CommandFailed(f"{cluster}: it lends again: somebody declared it")
+            raise CommandFailed(f"{cluster}: somebody declared its lending again")
         away = found.nodes_lent + found.nodes_recalled + found.nodes_checking
         left = (
             f"{counted_noun(away, 'node')} to come back" if away else "all nodes are back, their marks are looked for"
@@ -157,7 +157,7 @@ async def wait_until_handed_over(
         if cluster is None:
             return True
         if cluster.phase != phase:
-            raise CommandFailed(f"{name}: it is {cluster.phase} now: somebody called it off")
+            raise CommandFailed(f"{name}: it is {cluster.phase} now, because somebody changed its phase")
         if phase == PHASE_DRAINING and not cluster.workloads:
             return True
         left = (
@@ -237,7 +237,7 @@ def _first_unready_part_text(reply: WorkloadReply) -> str:
         if part.removing:
             return text_with_hold(f"{part.cluster}: being removed", status)
         if status is None:
-            return f"{part.cluster}: nothing heard of it yet"
+            return f"{part.cluster}: no report of it yet"
         if not status.current:
             return text_with_hold(f"{part.cluster}: not carried out yet", status)
         if status.state != STATE_PRESENT:

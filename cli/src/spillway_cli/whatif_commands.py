@@ -28,9 +28,7 @@ from spillway_cli.session import run_with_planner_client
 app = typer.Typer()
 
 HISTORY_MAX = 1000
-NOT_COUNTED = (
-    "this state is of a version that does not say how many records it has: nobody can see whether any is missing"
-)
+NOT_COUNTED = "this state comes from a version that does not count its records: nobody can see whether one is missing"
 
 
 @app.command(epilog="Examples:  spillway replay shop/web  ·  spillway replay web --decision 12.40 -o json")
@@ -39,12 +37,14 @@ def replay(
     name: Annotated[str, typer.Argument(help="Workload, NAME or NAMESPACE/NAME.", show_default=False)],
     decision: Annotated[
         str,
-        typer.Option(help="Number of a decision, as `get --history` shows it.", show_default="the newest that divided"),
+        typer.Option(
+            help="Number of a decision, as `get --history` shows it.", show_default="the newest with a division"
+        ),
     ] = "",
     namespace: Namespace = None,
     output: Output = Format.table,
 ) -> None:
-    """Divide the replicas of a recorded decision again, from the record alone, and compare to the last byte."""
+    """Compute the division of a recorded decision again, from its record alone, and compare both byte by byte."""
 
     async def replay_decision(client: PlannerClient, config: Config) -> Code:
         space, given = split_name(name, namespace or config.namespace)
@@ -134,14 +134,16 @@ def simulate(  # noqa: PLR0913 - the options of a command are its parameters
         Path | None, typer.Option(help="File written by `export`, used instead of the planner's state.")
     ] = None,
     save: Annotated[Path | None, typer.Option(help="Also write the state to this file.")] = None,
-    without: Annotated[list[str] | None, typer.Option(help="Cluster that is taken as gone. Repeatable.")] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="Cluster to leave out, as if it were gone. Repeatable.")
+    ] = None,
     add_nodes: Annotated[
         list[str] | None, typer.Option(help="CLUSTER/GROUP=N or CLUSTER/NODE=N: add N empty nodes. Repeatable.")
     ] = None,
     namespace: Namespace = None,
     output: Output = Format.table,
 ) -> None:
-    """Show where everything would go, what would wait and what would be refused. Nothing is changed.
+    """Show where replicas would go, which would wait, and which workloads would be refused. Nothing is changed.
 
     First the fleet is changed as supposed, then the workloads are applied in their order, as in one batch, then what
     waits is tried again until nothing more changes. Nothing binds meanwhile.

@@ -13,14 +13,14 @@ from spillway.events import DecisionRecorded
 from spillway.texts import counted_noun
 from spillway_cli.output import make_table, wall_time_text
 
-COMPARED = "the division: from the situation in the record (held, policy, every room), computed again"
+COMPARED = "the division, computed again from what the record holds: replicas held, policy, room of each cluster"
 
 
 def render_replay(record: DecisionRecorded, found: ReplayResult, notes: list[str]) -> RenderableType:
     title = Text(f"{record.namespace}/{record.name}", style="bold")
     title.append(f"  decision {record.generation}, {record.cause}, {wall_time_text(record.at_ms)}", style="not bold")
     places = ", ".join(f"{name} {count}" for name, count in sorted(found.division.replicas.items()) if count)
-    verdict = "the same comes out, to the last byte" if found.is_same else "ANOTHER DIVISION COMES OUT"
+    verdict = "the same result, byte by byte" if found.is_same else "THE RESULT DIFFERS"
     lines = [
         title,
         Text(verdict, style="green" if found.is_same else "bold red"),
@@ -100,11 +100,11 @@ def render_simulation(document: dict[str, Any]) -> RenderableType:
         columns = ("WORKLOAD", "REPLICAS", "WAITING", "IS IN", "WOULD BE IN", "")
         parts += [Text(""), make_table(columns, rows, right=("REPLICAS", "WAITING"))]
     elif not refused:
-        parts.append(Text("nothing would be elsewhere, and nothing waits"))
+        parts.append(Text("no replica would move, and none waits"))
     for answer in document["answers"]:
         parts += [Text(f"{answer['workload']}: {text}", style="yellow") for text in _answer_notes(answer)]
     if not document["settled"]:
-        parts.append(Text("it did not come to rest: what is shown is how far it came", style="yellow"))
+        parts.append(Text("the simulation did not come to rest: the table shows its last state", style="yellow"))
     return Group(*parts)
 
 

@@ -88,7 +88,7 @@ def delete(
     timeout: Timeout = 300.0,
     output: Output = Format.table,
 ) -> None:
-    """Remove a workload from every cluster; or a scale policy, whose workload keeps the replicas that it has.
+    """Delete a workload from every cluster; or a scale policy, whose workload then keeps its replicas.
 
     The scale policy of a workload stays, as kubectl leaves it, and decides again once the workload is applied again.
     """
@@ -110,7 +110,7 @@ def get(
     namespace: Namespace = None,
     output: Annotated[WideFormat, typer.Option("--output", "-o", help="Form of the answer.")] = WideFormat.table,
 ) -> None:
-    """Show one workload: what was asked for, where it is, what each cluster shows of it. Or scale policies."""
+    """Show one workload: its replicas, and the status that each cluster reports. Or show scale policies."""
     from spillway_cli import reading
 
     reading.show_workload_or_policies(context, name, policy, history, namespace, output)
@@ -132,7 +132,7 @@ def list_workloads(
 def plan(
     context: typer.Context, files: RequiredFiles, namespace: Namespace = None, output: Output = Format.table
 ) -> None:
-    """Show what apply would do now. Nothing is kept."""
+    """Show what apply would do now. Nothing is changed."""
     from spillway_cli import workloads
 
     workloads.plan_workload(context, files, namespace, output)
@@ -157,7 +157,7 @@ def watch(
     wait: Annotated[bool, typer.Option("--wait", help="Wait for a workload that is not declared yet.")] = False,
     output: Output = Format.table,
 ) -> None:
-    """Follow workloads as they change: a live table; into a pipe a line a change; or one JSON document a line."""
+    """Follow workloads as they change: a live table, a line for each change in a pipe, or JSON documents."""
     from spillway_cli import reading
 
     reading.watch_workloads(context, name, namespace, changes, wait, output)

@@ -198,7 +198,9 @@ async def _checks_of_answer(
             hint = "give this caller the verb `read` in namespace `*` in the callers file"
             return [skipped_check(name, error.text, hint)]
         return [
-            warning_check(name, f"{error.code}: {error.text}", "mend the checks of services above, then look again")
+            warning_check(
+                name, f"{error.code}: {error.text}", "fix the failed checks of services above, then look again"
+            )
         ]
 
 

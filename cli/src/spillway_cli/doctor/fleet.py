@@ -33,12 +33,12 @@ from spillway_cli.output import duration_text
 RECALL_MS_MAX = 15 * 60_000
 """The longest time of a recall; the same as in the alert SpillwayRecallsLate."""
 
-UNWRITABLE_HINT = "the field that is named takes most: fewer labels of namespaces, quotas or workloads there"
+UNWRITABLE_HINT = "the named field is the largest one: use fewer labels of namespaces, quotas or workloads there"
 _HELD = {
-    STATE_NOT_OWNED: "an object of that name is somebody else's: rename one, or `spillway adopt` it",
-    STATE_DEPENDENCY_MISSING: "create what is named there; a ConfigMap: apply it with the workload",
-    STATE_REFUSED: "the cluster's admission says no: change the manifest, or give our account the right that it names",
-    STATE_CONTESTED: "somebody else sets the replicas: remove that scaler, or attach its policy to Spillway",
+    STATE_NOT_OWNED: "another owner has an object of that name: rename one of them, or `spillway adopt` it",
+    STATE_DEPENDENCY_MISSING: "create the object that is named there; apply a ConfigMap together with the workload",
+    STATE_REFUSED: "the cluster's admission refuses it: change the manifest, or give our account the named right",
+    STATE_CONTESTED: "another program sets the replicas: remove that scaler, or attach its policy to Spillway",
     STATE_ORPHANED: "`spillway orphans`; delete it by hand when nobody needs it",
 }
 
@@ -48,26 +48,26 @@ def check_cluster(found: api.ClusterReply) -> Check:
     name = f"cluster {found.cluster}"
     age = duration_text(found.age_ms)
     if found.state == "Duplicate":
-        hint = f"`spillway cluster leave {found.cluster}`: the other one counts its nodes"
-        return warning_check(name, f"is the same API server as {found.trouble}, and takes nothing", hint)
+        hint = f"`spillway cluster leave {found.cluster}`: the other cluster has the same nodes"
+        return warning_check(name, f"is the same API server as {found.trouble}, and gets no replicas", hint)
     if found.state == "Unknown":
         hint = "is a snapshot service up, and does its credentials folder have this credential's file?"
-        return failed_check(name, f"nothing was heard of it yet (credential {found.credential})", hint)
+        return failed_check(name, f"it has sent no report yet (credential {found.credential})", hint)
     trouble = code_of_record(found.trouble_code, found.trouble)
     if trouble == TroubleCode.UNWRITABLE:
         return failed_check(name, f"last heard {age} ago: {found.trouble}", UNWRITABLE_HINT)
     is_ours = trouble == TroubleCode.NOT_ALLOWED
     if found.state == "Unreachable" or is_ours:
         mended = f"renew {found.credential}.kubeconfig, or give its account the right that is named"
-        hint = mended if is_ours else "its API server or the way there is down: mend that"
+        hint = mended if is_ours else "its API server or the network to it is down: fix that"
         return failed_check(name, f"last heard {age} ago: {found.trouble}", hint)
     if found.state != "Ready":
-        hint = "nothing new goes there: is a snapshot service up, and has it this cluster's turn?"
+        hint = "no new replicas go there: is a snapshot service up, and does it have this cluster's turn?"
         return failed_check(name, f"{found.state}: last heard {age} ago", hint)
     if found.trouble:
         return warning_check(name, f"heard {age} ago: {found.trouble}", "its collector tries again by itself")
     if not found.nodes:
-        return warning_check(name, f"heard {age} ago: no node counts there", "`spillway cluster nodes` says why")
+        return warning_check(name, f"heard {age} ago: it has no usable node", "`spillway cluster nodes` says why")
     phase = "" if found.phase == PHASE_ACTIVE else f", {found.phase}"
     return ok_check(name, f"heard {age} ago, {found.nodes_ready} of {counted_noun(found.nodes, 'node')} ready{phase}")
 
@@ -86,7 +86,7 @@ def check_brakes(found: api.ListBrakesReply) -> list[Check]:
         warning_check(
             f"brake {brake.scope}",
             f"frozen by {brake.by}: {brake.reason or 'no reason given'}; holds back {counted_noun(brake.replicas)}",
-            "while it is nothing moves that nobody asked for: `spillway unfreeze` when its reason is over",
+            "while it is set, only requested moves happen: `spillway unfreeze` when its reason is over",
         )
         for brake in found.brakes
         if brake.frozen
@@ -94,8 +94,8 @@ def check_brakes(found: api.ListBrakesReply) -> list[Check]:
     checks += [
         warning_check(
             f"confirmation {one.scope}",
-            f"{one.replicas} of {counted_noun(one.fleet_replicas)} wait for a person's yes to move",
-            f"`spillway confirm {one.scope}` lets them",
+            f"{one.replicas} of {counted_noun(one.fleet_replicas)} wait for an operator's confirmation to move",
+            f"`spillway confirm {one.scope}` lets them move",
         )
         for one in found.confirmations
         if not one.given
@@ -125,7 +125,7 @@ def _check_stuck_workload(found: api.WorkloadReply) -> Iterable[Check]:
     if placement.unplaced:
         why = f": {placement.waiting_for}" if placement.waiting_for else ""
         text = f"{placement.unplaced} of {counted_noun(placement.replicas)} have no place{why}"
-        yield warning_check(name, text, f"`spillway explain {short}` says what binds, and what would let more in")
+        yield warning_check(name, text, f"`spillway explain {short}` says what limits it, and what would make room")
     for status in found.statuses:
         where = f"{name} in {status.cluster}"
         if status.state in _HELD:
@@ -135,7 +135,7 @@ def _check_stuck_workload(found: api.WorkloadReply) -> Iterable[Check]:
         if status.unschedulable:
             text = f"{counted_noun(status.unschedulable, 'pod')} cannot be scheduled: {status.unschedulable_reason}"
             yield warning_check(
-                where, text, "where there is room elsewhere they are taken back; else `spillway explain`"
+                where, text, "they move if another cluster has room; else `spillway explain` says why not"
             )
 
 
@@ -182,16 +182,16 @@ def _check_cluster_marks(cluster: str, marked: Sequence[tuple[str, str]], ours: 
     others = sorted({fleet for _, fleet in marked if ours and fleet != ours})
     name = f"marks of lending in {cluster}"
     if left := [node for node, fleet in marked if fleet not in others]:
-        text = f"{shown_names_text(left)} bear the taint {LENDING}, and the cluster lends nothing"
+        text = f"{shown_names_text(left)} have the taint {LENDING}, but the cluster declares no lending"
         hint = (
             f"`spillway lending declare {cluster} --pool POOL`, then `spillway lending withdraw {cluster}`: "
-            "they are emptied and given back; docs/lending.md"
+            "then the nodes are emptied and returned; docs/lending.md"
         )
         yield warning_check(name, text, hint)
     for fleet in others:
         nodes = shown_names_text(node for node, of in marked if of == fleet)
         hint = f"is fleet {fleet} there no more? `kubectl taint node NODE {LENDING}-` once no lent pod is on it"
-        yield warning_check(name, f"{nodes} bear the taint {LENDING} of fleet {fleet}", hint)
+        yield warning_check(name, f"{nodes} have the taint {LENDING} of fleet {fleet}", hint)
 
 
 def check_bridge_rights(visits: Sequence[Visit], declared: Sequence[ClusterLending]) -> list[Check]:
@@ -203,7 +203,7 @@ def check_bridge_rights(visits: Sequence[Visit], declared: Sequence[ClusterLendi
         roles.setdefault(pool, []).append(BRIDGE_POOL)
     of_bridge = {visit.cluster: visit for visit in visits if visit.service == BRIDGE_OWNER.service}
     if roles and visits and not of_bridge:
-        text = "it cannot be asked what its account may do: no folder with its credentials is named"
+        text = "the rights of its account cannot be checked: no setting names a folder with its credentials"
         return [skipped_check("rights of vk-bridge", text, "SPILLWAY_CREDENTIALS: vk-bridge=folder of its kubeconfigs")]
     return [
         check

@@ -39,10 +39,12 @@ def check_log(found: LogFound, fleet: str, settings: TopicSettings) -> list[Chec
 
 def _check_log_fleet(found: LogFound, fleet: str) -> Check:
     if not found.fleet:
-        return failed_check("fleet", "none was formed on this log", "`spillway topics --fleet-name NAME` forms one")
+        return failed_check("fleet", "this log has no fleet yet", "`spillway topics --fleet-name NAME` creates one")
     if fleet and fleet != found.fleet:
         hint = "is this the right broker? After a lost log: docs/tour.md, What runs already"
-        return failed_check("fleet", f"the log is of {found.fleet}, the setting `fleet` says {fleet}", hint)
+        return failed_check(
+            "fleet", f"the log belongs to fleet {found.fleet}, but the setting `fleet` is {fleet}", hint
+        )
     return ok_check("fleet", found.fleet)
 
 
@@ -75,7 +77,9 @@ def _check_topic_configs(found: LogFound, settings: TopicSettings) -> Iterator[C
     hint = "kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config CONFIG=VALUE"
     if losing:
         yield failed_check(
-            "cleanup and sizes", shown_names_text(sorted(losing)), f"mend it at once, records may be lost: {hint}"
+            "cleanup and sizes",
+            shown_names_text(sorted(losing)),
+            f"fix it at once, because records may be lost: {hint}",
         )
     else:
         yield ok_check("cleanup and sizes", "compaction and the largest record are as they must be")
@@ -90,13 +94,13 @@ def _check_copies(found: LogFound) -> Iterator[Check]:
     if leaderless:
         yield failed_check(
             "leaders",
-            f"partitions that nobody leads: {shown_names_text(leaderless)}",
-            "start the brokers that are away",
+            f"partitions without a leader: {shown_names_text(leaderless)}",
+            "start the brokers that are down",
         )
     behind = sorted(name for name, topic in found.topics.items() if topic.behind)
     if behind:
         yield warning_check(
-            "copies in sync", f"not all are: {shown_names_text(behind)}", "is a broker away, or its disk slow?"
+            "copies in sync", f"not all are: {shown_names_text(behind)}", "is a broker down, or its disk slow?"
         )
     fewest = min(topic.copies for topic in found.topics.values())
     insync = {
@@ -114,13 +118,15 @@ def _check_copies(found: LogFound) -> Iterator[Check]:
         )
     elif fewest == 1:
         hint = "for more than a trial: three brokers, three copies, min.insync.replicas=2; docs/operations.md, Install"
-        yield warning_check("copies", "one of each record: the log is lost with its disk", hint)
+        yield warning_check("copies", "1 copy of each record: the log is lost with its disk", hint)
     elif one:
         hint = "min.insync.replicas=2: else what was acknowledged may be on one disk alone"
-        yield warning_check("copies", f"{fewest}, of which one suffices to acknowledge: {shown_names_text(one)}", hint)
+        yield warning_check(
+            "copies", f"{fewest}, but one copy is enough to acknowledge a record: {shown_names_text(one)}", hint
+        )
     elif equal or fewest < _SAFE_COPIES:
         hint = "three copies with min.insync.replicas=2 bear the loss of one broker without a pause"
-        yield warning_check("copies", f"{fewest}: with one broker away nothing can be written", hint)
+        yield warning_check("copies", f"{fewest}: with one broker down nothing can be written", hint)
     else:
         sure = f", {min(insync.values())} before it is acknowledged" if insync else ""
         yield ok_check("copies", f"{fewest} of each record{sure}")
@@ -163,7 +169,7 @@ def check_store(found: StoreFound, fleet: str) -> Check:
         return failed_check("Redis", f"answers, and takes no writes; {used}", hint)
     if found.evicted:
         hint = "it forgets history: raise maxmemory, or lower SPILLWAY_PLANNER_HISTORY_KEPT_MAX"
-        return warning_check("Redis", f"has evicted {found.evicted} keys for want of memory; {used}", hint)
+        return warning_check("Redis", f"has evicted {found.evicted} keys because its memory is full; {used}", hint)
     if found.bytes_max and found.bytes_used > STORE_FRACTION_MAX * found.bytes_max:
         return warning_check("Redis", f"{used} of {_bytes_text(found.bytes_max)}", "raise maxmemory")
     if fleet and not found.filled:

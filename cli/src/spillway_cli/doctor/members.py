@@ -110,7 +110,7 @@ async def visit_cluster(
             found = partial(Visit, cluster, credential, expires, service=service)
             answer = await transport.request("GET", "/version", {})
             if answer.status == 401:
-                return found(trouble="it does not know us (401)", not_known=True)
+                return found(trouble="it does not accept the credential (401)", not_known=True)
             if service == BRIDGE_OWNER.service:
                 return found(lacking=await _find_lacking_rights(transport))
             if service != SNAPSHOT.service:
@@ -223,12 +223,12 @@ def check_visit(found: Visit, now: float) -> Iterable[Check]:
     whose = "" if found.service == SNAPSHOT.service else f" of {found.service}"
     name, file = f"credential {found.credential}{whose}", f"{found.credential}.kubeconfig{whose}"
     if found.bad:
-        yield failed_check(name, found.bad, f"write {file} anew: docs/operations.md, Install")
+        yield failed_check(name, found.bad, f"write {file} again: docs/operations.md, Install")
         return
     left = None if found.expires is None else found.expires - now
     when = "" if found.expires is None else datetime.fromtimestamp(found.expires, UTC).strftime("%Y-%m-%d %H:%M UTC")
     if left is not None and left <= 0:
-        yield failed_check(name, f"has ended on {when}", f"renew {file}: services read it again by themselves")
+        yield failed_check(name, f"expired on {when}", f"renew {file}: services read it again by themselves")
         return
     if found.trouble:
         hint = "is its API server up, and is there a way to it from here?"
@@ -237,15 +237,15 @@ def check_visit(found: Visit, now: float) -> Iterable[Check]:
         return
     if found.denied:
         hint = "give its account the rights of deploy/rbac"
-        yield failed_check(name, f"{found.cluster} forbids to list {shown_names_text(found.denied)}", hint)
+        yield failed_check(name, f"{found.cluster} does not let us list {shown_names_text(found.denied)}", hint)
     elif left is not None and left < ENDS_SECONDS_LOW:
         hint = f"renew {file}: services read it again by themselves"
         yield warning_check(name, f"ends on {when}, in {duration_text(int(left * 1000))}", hint)
     else:
-        yield ok_check(name, f"lets us in, {f'until {when}' if when else 'says no end'}")
+        yield ok_check(name, f"is accepted, {f'until {when}' if when else 'without an end'}")
     if found.server_expires is not None and found.server_expires - now < ENDS_SECONDS_LOW:
         text = f"its API server's certificate ends in {duration_text(int(1000 * (found.server_expires - now)))}"
-        hint = "renew it there: nothing believes that server afterwards, and nothing is followed or changed there"
+        hint = "renew it there: afterwards no client accepts that server, and Spillway cannot use the cluster"
         yield warning_check(f"certificate of {found.cluster}", text, hint)
     if found.skew_seconds is not None and abs(found.skew_seconds) > SKEW_SECONDS_MAX:
         text = f"is {abs(found.skew_seconds):.0f} s {'before' if found.skew_seconds > 0 else 'behind'} ours"

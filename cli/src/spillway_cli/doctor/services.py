@@ -43,16 +43,16 @@ def check_endpoint(who: str, found: ProbeResult) -> Check:
         return failed_check(name, "answers, and its health says that it does not serve", hint)
     if found.code == "UNAUTHENTICATED":
         hint = "set SPILLWAY_TOKEN (or certificate and key in the config file) to one of its callers file"
-        return failed_check(name, f"does not know us: {found.text}", hint)
+        return failed_check(name, f"does not accept our token or certificate: {found.text}", hint)
     if found.code == "PERMISSION_DENIED":
         hint = "give this caller the verb `read` in namespace `*` in the callers file; it is read again by itself"
-        return warning_check(name, f"knows us, and lets us not ask: {found.text}", hint)
+        return warning_check(name, f"knows this caller, but does not let it ask: {found.text}", hint)
     if found.code == "DEADLINE_EXCEEDED":
         hint = "is it stopped (SIGSTOP), or its machine out of memory or CPU? Restart it: another takes its turn"
-        return failed_check(name, "takes connections and says nothing: it hangs", hint)
+        return failed_check(name, "accepts connections but does not answer: it hangs", hint)
     if found.code in ("UNIMPLEMENTED", "NOT_FOUND"):
         hint = "`spillway config` shows which setting names this address"
-        return failed_check(name, f"what answers there is no {who}", hint)
+        return failed_check(name, f"another program answers there, not the {who}", hint)
     if found.reason == READING_THE_LOG:
         hint = "after a start it takes seconds; for longer: see the checks of Kafka, and its log"
         return failed_check(name, found.text, hint)
@@ -98,19 +98,19 @@ def check_active_instance(who: str, found: Sequence[ProbeResult]) -> Check:
     name = f"{who} turn"
     answered = [one for one in found if one.code == "OK"]
     if not answered:
-        return skipped_check(name, "no instance answers", f"mend the checks of {who} above")
+        return skipped_check(name, "no instance answers", f"fix the failed checks of {who} above")
     holders = [one.endpoint for one in answered if not one.stale]
     leaders = sorted({one.leader for one in answered if one.leader})
     if len(holders) > 1:
         hint = "the log fences all but one: restart the one whose log has no `turn taken` as its last turn"
         return failed_check(
-            name, f"{len(holders)} take themselves for the active one: {shown_names_text(holders)}", hint
+            name, f"{len(holders)} instances report that they are active: {shown_names_text(holders)}", hint
         )
     if holders:
         return ok_check(name, f"{holders[0]} is active, {len(answered) - 1} stand by")
     if silent := sorted({one.endpoint for one in found if one.code != "OK"} & set(leaders)):
         hint = "a standby takes its turn within seconds (docs/operations.md, Size): look again; restart the silent one"
-        return failed_check(name, f"{shown_names_text(silent)} had it last, and does not answer", hint)
+        return failed_check(name, f"{shown_names_text(silent)} had the turn last, and does not answer", hint)
     if leaders:
         return warning_check(
             name, f"{shown_names_text(leaders)} is active, and not among our endpoints", "add it to the endpoints"
@@ -127,7 +127,7 @@ def check_versions(ours: str, version_by_process: Mapping[str, str]) -> Check:
         if version != ours:
             others[version].append(process)
     if not version_by_process:
-        return skipped_check(name, "no process told its version", "fix the failed checks above")
+        return skipped_check(name, "no process has reported its version", "fix the failed checks above")
     if not others:
         return ok_check(name, f"{ours}: the command and {len(version_by_process)} processes")
     listed = "; ".join(
@@ -150,7 +150,7 @@ def check_health_pages(found: HealthPages) -> Iterable[Check]:
         )
     elif found.values.get("spillway_bus_connected", 1) == 0:
         yield failed_check(
-            name, "the log does not answer it", "see the checks of Kafka, and the network between the two"
+            name, "Kafka does not answer this process", "see the checks of Kafka, and the network between the two"
         )
     else:
         yield ok_check(name, "ready")
@@ -158,11 +158,11 @@ def check_health_pages(found: HealthPages) -> Iterable[Check]:
     if behind:
         listed = shown_names_text(f"{count:.0f} of {topic}" for topic, count in sorted(behind.items()))
         hint = "a start reads topics whole: look again in a minute; else its CPU or its network is too little"
-        yield warning_check(name, f"has records yet to read: {listed}", hint)
+        yield warning_check(name, f"is behind the log, records to read: {listed}", hint)
     if letters := {topic: count for topic, count in found.dead_letters_by_topic.items() if count}:
         listed = shown_names_text(f"{count:.0f} of {topic}" for topic, count in sorted(letters.items()))
         hint = "`spillway events dead-letters --from-start --no-follow` says which and why: another writer or version"
-        yield warning_check(name, f"could not read records since it began: {listed}", hint)
+        yield warning_check(name, f"has found unreadable records since its start: {listed}", hint)
     if found.values.get("spillway_callers_file_bad"):
-        hint = "its log names the fault; until it is mended those of before stay in force"
+        hint = "its log names the fault; until it is fixed, the earlier callers stay valid"
         yield failed_check(name, "its callers file cannot be used", hint)
