@@ -175,7 +175,7 @@ def test_drain_names_the_lent_nodes_where_pods_of_others_run_on(joined: Spillway
     assert result.exit_code == 0
     assert result.stderr.splitlines()[-1] == (
         "own-1: no replica of the fleet's workloads is left there, but 6 pods of others on 2 lent nodes: n1 (3 pods of "
-        "pool), n1 (3 pods of pool); `spillway lending pause own-1` and `spillway recall own-1` bring them back"
+        "pool), n1 (3 pods of pool); `spillway lending pause own-1` and `spillway recall own-1` bring the nodes back"
     )
 
 
@@ -184,7 +184,7 @@ def test_drain_says_that_nothing_runs_on_lent_nodes(joined: Spillway) -> None:
     joined.lending.nodes = (replace(NODE, pods=0),)
     result = joined("cluster", "drain", "own-1", "--wait")
     nothing = "own-1: no replica of the fleet's workloads is left there"
-    assert result.stderr.splitlines()[-1] == f"{nothing}; nor does anything run on its 2 lent nodes"
+    assert result.stderr.splitlines()[-1] == f"{nothing}; no pod runs on its 2 lent nodes"
 
 
 def test_drain_says_that_nobody_knows_what_runs_on_lent_nodes(

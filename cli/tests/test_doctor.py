@@ -311,7 +311,7 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         {"log": log_with_all_topics(configs={})},
         SKIPPED,
         "cleanup, sizes and retention",
-        ["not told", "DESCRIBE_CONFIGS"],
+        ["not readable", "DESCRIBE_CONFIGS"],
     ),
     "nobody leads": ({"log": log_with_topic("pods", leaderless=1)}, FAILED, "leaders", ["spillway.pods.v1"]),
     "a copy lags": ({"log": log_with_topic("pods", behind=1)}, WARNING, "copies in sync", ["spillway.pods.v1"]),

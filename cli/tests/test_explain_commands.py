@@ -27,7 +27,7 @@ def test_an_explanation_reads_from_the_verdict_to_what_would_change_it(spillway:
         "    40 nodes: taint gpu=only:NoSchedule (e.g. g1) [TaintToleration]",
         "    9 replicas reserved, not bound yet: shop/api 6 and others",
         "",
-        "What would change it, each planned:",
+        "Changes that would help, each one planned:",
         "  a request of 700m cpu would place all",
         "",
         "not computed: hostPID",
@@ -42,7 +42,7 @@ def test_what_binds_only_after_more_is_told_apart_from_a_shortage_now(spillway: 
     assert spillway("explain", "shop/web").stdout.splitlines()[3:7] == [
         "own-1  tier own  holds 2 replicas, room for 94 more  heard 1.2s ago",
         f"  why not more: {why}",
-        "  what would bind after 94 more:",
+        "  what limits it after 94 more:",
         "    12 nodes: cpu short by 500m (e.g. n7) [NodeResourcesFit]",
     ]
 

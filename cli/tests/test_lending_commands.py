@@ -44,12 +44,12 @@ def test_lent_begins_with_the_cores_and_counts_nodes_by_state_and_pods(answers: 
         NODE,
     )
     result = run_command(address, "lent")
-    said = "16 cores recovered (8 dedicated, 8 idle): 4 nodes lent, 2 recalled, 18 pods"
+    said = "16 cores lent (8 dedicated, 8 idle): 4 nodes lent, 2 recalled, 18 pods"
     assert result.stderr.endswith(f"{said}\n")
     assert "Recalled " in result.stdout
     assert " ago" in result.stdout
     fake.nodes = ()
-    assert run_command(address, "lent").stderr.endswith("0 cores recovered: 0 nodes lent, 0 recalled, 0 pods\n")
+    assert run_command(address, "lent").stderr.endswith("0 cores lent: 0 nodes lent, 0 recalled, 0 pods\n")
 
 
 def test_recall_names_nodes_and_says_how_many(answers: tuple[FakeLending, str]) -> None:
@@ -73,7 +73,7 @@ def test_idle_report_says_what_is_known_by_requests_alone(answers: tuple[FakeLen
     assert "requests only" in result.stdout
     assert "give it back" in result.stdout
     assert "nodes of which only the pods' requests are known: 1" in result.stderr
-    assert result.stderr.startswith("0.5 cores recovered on average in 3d: 36.0 core-hours lent\n")
+    assert result.stderr.startswith("0.5 cores lent on average in 3d: 36.0 core-hours lent\n")
 
 
 def test_a_descheduler_that_is_not_there_is_named() -> None:
@@ -200,7 +200,7 @@ def test_withdraw_waits_until_nothing_is_lent_and_says_so(answers: tuple[FakeLen
     assert result.exit_code == 0
     assert result.stderr.splitlines()[-3:] == [
         "waiting: own-1: 2 nodes to come back",
-        "waiting: own-1: all nodes are back, their marks are looked for",
+        "waiting: own-1: all nodes are back, and their marks are being checked",
         "own-1: lending is withdrawn; none of its nodes is lent",
     ]
 
@@ -218,7 +218,7 @@ def test_list_and_get_show_state_rules_and_numbers(answers: tuple[FakeLending, s
     listed = run_command(address, "lending", "list")
     assert "paused" in listed.stdout
     assert "warning: own-1: frozen" in listed.stderr
-    said = "12 cores recovered: 3 of 8 nodes lent by 1 cluster; 2 checked before they are lent\n"
+    said = "12 cores lent: 3 of 8 nodes lent by 1 cluster; 2 checked before they are lent\n"
     assert listed.stderr.startswith(said)
     found = run_command(address, "lending", "get", "own-1")
     assert "disk=nvme, gpu DoesNotExist" in found.stdout

@@ -113,15 +113,15 @@ def orphans(
         kinds = {one.kind or DEPLOYMENT for one in reply.orphans}
         if DEPLOYMENT in kinds:
             print_message(
-                "`spillway adopt deployment/NAME -n NAMESPACE --cluster CLUSTER` takes a Deployment over again,"
+                "`spillway adopt deployment/NAME -n NAMESPACE --cluster CLUSTER` takes over a Deployment again,"
             )
             print_message(
-                "with the ConfigMaps and Services that bear the same labels; where a workload of its name is placed"
+                "with the ConfigMaps and Services that have the same labels; if a workload of its name is placed"
             )
-            print_message("elsewhere, `spillway explain NAME -n NAMESPACE` has the two commands that keep it;")
+            print_message("elsewhere, `spillway explain NAME -n NAMESPACE` shows the two commands that keep it;")
         for kind in sorted(kinds):
             print_message(
-                f"`kubectl delete {kind.lower()} NAME -n NAMESPACE` in that cluster ends a {kind} that nobody wants"
+                f"`kubectl delete {kind.lower()} NAME -n NAMESPACE` in that cluster deletes a {kind} that nobody needs"
             )
 
     run_with_planner_client(context, show_orphans)

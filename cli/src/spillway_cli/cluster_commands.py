@@ -293,8 +293,8 @@ async def _drained_cluster_text(config: Config, drained: api.ClusterReply) -> st
         lent = await pods_on_lent_nodes_text(config, drained.cluster)
     except api.RequestError as error:
         lent = f"{counted_noun(drained.nodes_lent, 'lent node')}, and what runs on them is not known: {error.text}"
-    back = f"`spillway lending pause {drained.cluster}` and `spillway recall {drained.cluster}` bring them back"
-    empty = f"{nothing}; nor does anything run on its {counted_noun(drained.nodes_lent, 'lent node')}"
+    back = f"`spillway lending pause {drained.cluster}` and `spillway recall {drained.cluster}` bring the nodes back"
+    empty = f"{nothing}; no pod runs on its {counted_noun(drained.nodes_lent, 'lent node')}"
     return f"{nothing}, but {lent}; {back}" if lent else empty
 
 
@@ -324,8 +324,8 @@ def _report_join_trouble(cluster: api.ClusterReply, seconds: float) -> None:
         text = f"{name} is in the fleet, but credential {cluster.credential!r} does not work: {trouble}; {mend}"
         raise CommandFailed(text)
     elif cluster.state == "Unreachable":
-        text = f"{name} has joined, but was not reached within {seconds:g} s, and nothing is placed there: {trouble}"
-        raise CommandFailed(f"{text}; `spillway cluster leave {name}` takes it out")
+        text = f"{name} has joined, but was not reached within {seconds:g} s, so nothing is placed there: {trouble}"
+        raise CommandFailed(f"{text}; `spillway cluster leave {name}` removes it")
 
 
 def _parse_labels(given: list[str]) -> tuple[tuple[str, str], ...]:

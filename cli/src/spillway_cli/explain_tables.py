@@ -20,7 +20,7 @@ def render_explanation(reply: ExplainReply) -> RenderableType:
     else:
         parts += [line for entry in sorted_by_cluster(reply.clusters) for line in _cluster_lines(entry)]
     if reply.changes:
-        parts += [Text(""), Text("What would change it, each planned:", style="bold")]
+        parts += [Text(""), Text("Changes that would help, each one planned:", style="bold")]
         parts += [Text(f"  {change.text}") for change in reply.changes]
     notes = [*reply.notes, *((f"not computed: {', '.join(reply.unmodelled)}",) if reply.unmodelled else ())]
     if reply.stale:
@@ -46,7 +46,7 @@ def _cluster_lines(entry: ExplainedCluster) -> Iterator[Text]:
     yield line
     yield Text(f"  why not more: {entry.why}")
     if entry.reasons and (left := _room_left(entry, entry.certain)):
-        yield Text(f"  what would bind after {left} more:")
+        yield Text(f"  what limits it after {left} more:")
     for reason in entry.reasons[:REASONS_SHOWN]:
         yield Text(f"    {_node_reason_text(reason)}")
     rest = sum(reason.nodes for reason in entry.reasons[REASONS_SHOWN:])

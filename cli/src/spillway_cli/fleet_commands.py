@@ -85,6 +85,6 @@ def _print_recovery(reply: api.RecoverFleetReply, confirmed: bool) -> None:
     stdout_console().print(tables.render_recovered_workloads(reply))
     counts = Counter(one.state for one in reply.workloads)
     print_message(", ".join(f"{count} {state.lower()}" for state, count in sorted(counts.items())))
-    print_message("the default policy holds for each workload: apply a workload with its PlacementPolicy to change it")
+    print_message("each workload has the default policy: apply a workload with its PlacementPolicy to change that")
     if not confirmed:
         print_message("nothing was changed: --yes carries it out")

@@ -22,7 +22,7 @@ PAGE_SIZE = 500
 NODES_NAMED = 10
 """The most nodes that a sentence names; `spillway lent` names all."""
 HOUR_SECONDS = 3600
-STALE = "warning: answered by a descheduler that is not the active one: this may be old"
+STALE = "warning: the descheduler that answered is not the active one: the answer may be old"
 Cluster = Annotated[str, typer.Argument(metavar="[CLUSTER]", help="The owner of the nodes.", show_default="all")]
 
 
@@ -52,7 +52,7 @@ def recall(
     ] = None,
     *,
     grace: Annotated[int, typer.Option(min=0, help="Grace period in seconds of the nodes' pods; 0: as declared.")] = 0,
-    reason: Annotated[str, typer.Option(help="Reason, for people who look later.", show_default=False)] = "",
+    reason: Annotated[str, typer.Option(help="Reason, for people who read it later.", show_default=False)] = "",
     plan: Annotated[
         bool, typer.Option("--plan", "--plan-only", help="Show the nodes that would go back, and recall none.")
     ] = False,
@@ -129,7 +129,7 @@ def _recovered_cores_text(nodes: list[LentNode]) -> str:
     lent = sum(node.state == LOAN_LENT for node in nodes)
     total = resource_amount_text("cpu", cores.total())
     return (
-        f"{total} cores recovered{f' ({by_class})' if by_class else ''}: {counted_noun(lent, 'node')} lent, "
+        f"{total} cores lent{f' ({by_class})' if by_class else ''}: {counted_noun(lent, 'node')} lent, "
         f"{len(nodes) - lent} recalled, {counted_noun(sum(node.pods for node in nodes), 'pod')}"
     )
 
@@ -137,7 +137,7 @@ def _recovered_cores_text(nodes: list[LentNode]) -> str:
 def _average_recovered_cores_text(reply: IdleReportReply) -> str:
     cores, hours = resource_amount_text("cpu", reply.cores_lent_milli), reply.core_seconds_lent / HOUR_SECONDS
     span = duration_text(reply.until_ms - reply.from_ms)
-    return f"{cores} cores recovered on average in {span}: {hours:.1f} core-hours lent"
+    return f"{cores} cores lent on average in {span}: {hours:.1f} core-hours lent"
 
 
 def _print_lent_nodes(nodes: list[LentNode], output: Format) -> None:

@@ -38,7 +38,7 @@ app = typer.Typer()
 
 Owner = Annotated[str, typer.Argument(help="The owner of the nodes.", show_default=False)]
 OwnerOrAll = Annotated[str, typer.Argument(metavar="[CLUSTER]", help="The owner of the nodes.", show_default="all")]
-Reason = Annotated[str, typer.Option(help="Reason, for people who look later.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="Reason, for people who read it later.", show_default=False)]
 
 
 @app.command(
@@ -61,33 +61,37 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
         list[str] | None, typer.Option(help="Only nodes with this label: KEY, or KEY=VALUE[,VALUE]. Repeatable.")
     ] = None,
     supply_class: Annotated[
-        str, typer.Option("--class", help="idle; or dedicated: lent always.", show_default="idle")
+        str, typer.Option("--class", help="idle: lend idle nodes; dedicated: lend always.", show_default="idle")
     ] = "",
     share: Annotated[
         int | None,
-        typer.Option(min=1, max=100, help="Most nodes to lend, in percent; see lending pause.", show_default="100"),
+        typer.Option(min=1, max=100, help="Largest share of nodes to lend, in percent.", show_default="100"),
     ] = None,
     reserve: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="Idle nodes that are never lent.")] = 0,
     idle: Annotated[
         int | None,
-        typer.Option(min=0, max=NUMBER_MAX, help="Least idle seconds before a loan.", show_default="600; dedicated: 0"),
+        typer.Option(
+            min=0, max=NUMBER_MAX, help="Seconds that a node must be idle to be lent.", show_default="600; dedicated: 0"
+        ),
     ] = None,
     cost: Annotated[float, typer.Option(min=0, max=NUMBER_MAX, help="Cost of one node per hour.")] = 0,
     grace: Annotated[
         int | None,
-        typer.Option(min=1, max=NUMBER_MAX, help="Grace seconds of evicted pods.", show_default="30"),
+        typer.Option(min=1, max=NUMBER_MAX, help="Grace period of evicted pods, in seconds.", show_default="30"),
     ] = None,
     cooldown: Annotated[
         int | None,
-        typer.Option(min=1, max=NUMBER_MAX, help="Seconds that a node stays after its return.", show_default="1800"),
+        typer.Option(min=1, max=NUMBER_MAX, help="Seconds for which a returned node is not lent.", show_default="1800"),
     ] = None,
     recalls: Annotated[
         int,
         typer.Option(
-            "--recalls-per-minute", min=0, max=NUMBER_MAX, help="Most recalls a minute for pods; 0: no bound."
+            "--recalls-per-minute", min=0, max=NUMBER_MAX, help="Most recalls a minute for waiting pods; 0: no limit."
         ),
     ] = 0,
-    plan: Annotated[bool, typer.Option("--plan", "--plan-only", help="Show the declaration; keep nothing.")] = False,
+    plan: Annotated[
+        bool, typer.Option("--plan", "--plan-only", help="Show the declaration, and do not store it.")
+    ] = False,
     output: Output = Format.table,
 ) -> None:
     """Declare how a cluster lends its idle nodes, and to which pool; this replaces a former declaration."""
@@ -205,7 +209,7 @@ def _lending_totals_text(clusters: Sequence[ClusterLending]) -> str:
         sum(count) for count in ([one.nodes_lent for one in clusters], [max(one.nodes, 0) for one in clusters])
     )
     owners = counted_noun(len(clusters), "cluster")
-    text = f"{cores} cores recovered: {lent} of {counted_noun(nodes, 'node')} lent by {owners}"
+    text = f"{cores} cores lent: {lent} of {counted_noun(nodes, 'node')} lent by {owners}"
     checking = sum(one.nodes_checking for one in clusters)
     return f"{text}; {checking} checked before they are lent" if checking else text
 

@@ -133,7 +133,9 @@ async def wait_until_withdrawn(client: LendingClient, cluster: str, seconds: flo
             raise CommandFailed(f"{cluster}: somebody declared its lending again")
         away = found.nodes_lent + found.nodes_recalled + found.nodes_checking
         left = (
-            f"{counted_noun(away, 'node')} to come back" if away else "all nodes are back, their marks are looked for"
+            f"{counted_noun(away, 'node')} to come back"
+            if away
+            else "all nodes are back, and their marks are being checked"
         )
         say(f"{cluster}: {left}")
         return False

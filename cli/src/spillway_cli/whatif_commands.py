@@ -82,11 +82,13 @@ def _replay_notes(record: DecisionRecorded) -> list[str]:
     """Returns lines for the user: how this command's version and settings differ from those of the deciding planner."""
     notes = []
     if record.code_version != CODE_VERSION:
-        notes.append(f"decided by version {record.code_version}, divided again by {CODE_VERSION}")
+        notes.append(f"decided by version {record.code_version}, computed again by {CODE_VERSION}")
     here = set(PlannerRules().to_text().split())
     other = [entry for entry in record.settings.split() if entry not in here]
     if other:
-        notes.append(f"settings that are not this version's defaults; no division reads them: {', '.join(other)}")
+        notes.append(
+            f"settings that differ from this version's defaults, but have no effect on a division: {', '.join(other)}"
+        )
     return notes
 
 

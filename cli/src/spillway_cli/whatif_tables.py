@@ -30,7 +30,7 @@ def render_replay(record: DecisionRecorded, found: ReplayResult, notes: list[str
         Text(f"  recomputed  {_size_and_digest_text(found.recomputed)}"),
     ]
     lines += [Text(f"  {difference}", style="red") for difference in found.differences]
-    lines += [Text(f"  beside the division: {text}") for text in found.aside]
+    lines += [Text(f"  not part of the division: {text}") for text in found.aside]
     lines += [Text(f"  {note}", style="yellow") for note in notes]
     return Group(*lines)
 

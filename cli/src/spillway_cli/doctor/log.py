@@ -65,7 +65,7 @@ def _check_topic_configs(found: LogFound, settings: TopicSettings) -> Iterator[C
     untold = sorted(name for name, topic in found.topics.items() if not topic.configs)
     if untold:
         hint = "the right DESCRIBE_CONFIGS on topics; docs/security.md, Kafka"
-        yield skipped_check("cleanup, sizes and retention", f"are not told: {shown_names_text(untold)}", hint)
+        yield skipped_check("cleanup, sizes and retention", f"are not readable: {shown_names_text(untold)}", hint)
         return
     losing: list[str] = []
     other: list[str] = []
@@ -143,7 +143,7 @@ def _check_disk(disk: DiskFound) -> Check:
         hint = "the broker's own log says why"
         if disk.may_not_ask:
             hint = "the right DESCRIBE on the cluster; Kafka 3.3 or newer"
-        return skipped_check(name, f"is not told: {disk.trouble}", hint)
+        return skipped_check(name, f"is not known: {disk.trouble}", hint)
     if disk.size <= 0:
         return ok_check(name, f"{_bytes_text(disk.used)} of partitions")
     free = disk.free / disk.size
