@@ -57,6 +57,7 @@ class Table:
         cells = [[self.columns[number], *(row[number] for row in rows)] for number in shown]
         widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in cells]
         least = [max((cell_len(word) for cell in column for word in cell.split()), default=0) for column in cells]
+        # One cell at a time goes from the widest column that is still wider than its longest word.
         while sum(widths) > most and widths != least:
             widest = max(width for width, word in zip(widths, least, strict=True) if width > word)
             widths[next(n for n, width in enumerate(widths) if width == widest and width > least[n])] -= 1

@@ -35,6 +35,7 @@ class _Loader(BoundedLoader):
 def _construct_unique_mapping(loader: Any, node: yaml.MappingNode) -> dict[Any, Any]:
     seen: set[str] = set()
     for key, _ in node.value:
+        # A merge key (<<) may occur several times: each one adds another mapping.
         if key.value in seen and isinstance(key, yaml.ScalarNode) and key.value != "<<":
             raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} occurs twice", key.start_mark)
         seen.add(key.value if isinstance(key, yaml.ScalarNode) else "")

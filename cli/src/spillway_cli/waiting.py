@@ -247,6 +247,7 @@ def _first_unready_part_text(reply: WorkloadReply) -> str:
         job = details_of_status(status).job
         if job is not None and job.condition == JOB_COMPLETE:
             continue
+        # During a rollout pods of the old template are ready, too, so ready pods alone do not count.
         if min(status.ready, status.updated) < part.replicas or status.spec_replicas != part.replicas:
             waits = f", {status.unschedulable} pending" if status.unschedulable else ""
             return f"{part.cluster}: {min(status.ready, status.updated)} of {part.replicas} ready{waits}"

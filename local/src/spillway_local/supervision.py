@@ -255,6 +255,7 @@ class Supervision:
             states = {status.name: status.state for status in self.status()}
             running = [name for name in names if states.get(name, "STOPPED") not in _ENDED_FOR_GOOD]
             for name in running:
+                # A program in STOPPING has the signal already; a second one would make supervisord report a fault.
                 if states[name] != "STOPPING":
                     with suppress(NotSupervised):
                         self._call_daemon("stopProcess", name, False)

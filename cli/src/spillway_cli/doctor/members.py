@@ -207,6 +207,7 @@ def _credential_ends(endpoint: Endpoint) -> Iterator[float]:
     if endpoint.token and endpoint.token.count(".") == 2:
         part = endpoint.token.split(".")[1]
         try:
+            # A JWT has no base64 padding, so it is added: up to the next multiple of 4 characters.
             claims = json.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
             yield float(claims["exp"])
         except (ValueError, KeyError, TypeError):

@@ -21,6 +21,7 @@ class Jobs(Owners):
         active = [pod for pod in pods if is_active(pod)]
         succeeded, failed = _count_pods_in_phase(pods, "Succeeded"), _count_pods_in_phase(pods, "Failed")
         end = _end_condition(spec, len(active), succeeded, failed)
+        # The active pods of a Job that has ended or is suspended are deleted.
         wanted = 0 if end or spec["suspend"] else _wanted_active_pods(spec, len(active), succeeded)
         writes = self._scale_pods(key, found, active, wanted, limit)
         self._write_status(key, succeeded, failed, end)

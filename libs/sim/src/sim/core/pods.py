@@ -141,7 +141,7 @@ def scale_in_rank(pod: Object, beside: int) -> tuple[int, int, int, int, int]:
         phases.get(pod["status"].get("phase", "Pending"), 0),
         1 if is_ready(pod) else 0,
         int(cost) if cost.lstrip("+-").isdigit() else 0,
-        -beside,
+        -beside,  # More pods on the node mean a lower key, so crowded nodes lose pods first.
     )
 
 
@@ -152,6 +152,7 @@ def scale_in_victims(pods: Sequence[Object], count: int) -> list[Object]:
         node = pod["spec"].get("nodeName", "")
         pods_by_node[node] = pods_by_node.get(node, 0) + 1
     newest_first = sorted(pods, key=_youth_key, reverse=True)
+    # The sort is stable, so among pods with an equal rank the newest stays first.
     newest_first.sort(key=lambda pod: scale_in_rank(pod, pods_by_node[pod["spec"].get("nodeName", "")]))
     return newest_first[:count]
 

@@ -33,7 +33,7 @@ def parse_amount(resource: str, text: str | float) -> int:
     quantity = parse_quantity(text)
     if resource == "cpu" or resource.endswith(".cpu"):
         quantity *= 1000
-    return -(-quantity.numerator // quantity.denominator)
+    return -(-quantity.numerator // quantity.denominator)  # Two negations round up.
 
 
 def quantity_text(resource: str, amount: int) -> str:

@@ -39,6 +39,7 @@ def resolve_limits(replicas: int, surge: int | str, unavailable: int | str) -> L
 def _resolve_percentage(declared: int | str, whole: int, *, up: bool) -> int:
     if isinstance(declared, int):
         return declared
+    # Integers divide exactly. `-(-a // b)` rounds up.
     hundredfold = int(declared.rstrip("%")) * whole
     return -(-hundredfold // 100) if up else hundredfold // 100
 
@@ -109,6 +110,7 @@ def resized_replicas_by_name(limits: Limits, new: SetCount | None, old: Sequence
         share = max(min(share, to_add), 0) if to_add > 0 else min(max(share, to_add), 0)
         counts[one.name] += share
         to_add -= share
+    # Rounding leaves a rest. As in Kubernetes, the largest ReplicaSet takes it.
     first = largest_first[0].name
     counts[first] = max(0, counts[first] + to_add)
     return {one.name: counts[one.name] for one in live if counts[one.name] != one.replicas}

@@ -66,6 +66,7 @@ def _check_disruption_budgets(control_plane: ControlPlane, pod: Object) -> None:
 
 
 def _needed_healthy_pods(spec: dict[str, Any], pods: int) -> int:
+    # Kubernetes rounds both percentages up, as resolve_limits rounds a surge.
     if "maxUnavailable" in spec:
         return pods - resolve_limits(pods, spec["maxUnavailable"], 0).surge
     return resolve_limits(pods, spec.get("minAvailable", 0), 0).surge

@@ -90,6 +90,7 @@ class TopologyCounts:
             domain = record.labels.get(one.term.topology_key)
             if domain is None:
                 return _SPREAD_NO_LABEL
+            # The new pod counts in its domain only if its own labels match the constraint's selector.
             itself = 1 if one.term.matches_pod(self._shape) else 0
             if counts.get(domain, 0) + itself - floor > one.max_skew:
                 return _SPREAD

@@ -169,6 +169,7 @@ def service_unavailable() -> ApiError:
 
 
 def _container_share(amount: int, index: int, count: int) -> int:
+    # Differences of rounded running sums, so that the containers' shares add up to the amount.
     return amount * (index + 1) // count - amount * index // count
 
 
