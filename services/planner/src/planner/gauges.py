@@ -1,4 +1,4 @@
-"""Sets the gauges of the state after each step of the turn, and hides them at its end. Ages are computed when read."""
+"""Sets the gauges of the planner's state after each round, and hides them when the turn ends."""
 
 from math import inf
 
@@ -9,7 +9,10 @@ from spillway.scopes import SCOPE_KINDS
 
 
 def show_state(state: PlannerState) -> None:
-    """Sets the gauges of workloads, clusters, unplaced replicas and rollouts. Only waiting workloads are walked."""
+    """Sets the gauges of workloads, clusters, unplaced replicas and rollouts.
+
+    Only waiting workloads have unplaced replicas, so it need not look at all workloads.
+    """
     metrics.WORKLOADS.set(len(state.workloads))
     clusters = [view.name for view in state.clusters.values() if view.joined is not None]
     fresh = sum(name in state.fresh for name in clusters)
@@ -33,7 +36,7 @@ def hide_gauges() -> None:
 
 
 def age_seconds_by_cluster(state: PlannerState, now: float) -> dict[str, float]:
-    """Returns the age in seconds by cluster of the fleet; infinite before its first message was read."""
+    """Returns the age in seconds of each cluster's known state; infinite before its first message was read."""
     views = (view for view in state.clusters.values() if view.joined is not None)
     return {view.name: inf if (age := view.age_seconds(now)) is None else age for view in views}
 

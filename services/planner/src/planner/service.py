@@ -1,4 +1,4 @@
-"""Runs the planner: follows the log into one state, decides in its turn, and answers once events are in the log."""
+"""Runs the planner: reads the log into one state, decides while it has the turn, and answers after the write."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -64,7 +64,8 @@ RETRY = "retry with the same idempotency key"
 class PlannerClocks:
     """The clocks of the planner.
 
-    steady: seconds that only grow, for ages and timers. wall_ms: for records and forgetting, never for order.
+    steady: seconds that only grow, for ages and timers.
+    wall_ms: milliseconds of the calendar clock, for the times in records and for tombstones, never for order.
     """
 
     steady: Callable[[], float]
@@ -111,7 +112,7 @@ class Planner:
 
     @property
     def state(self) -> PlannerState:
-        """Returns what this instance knows now. Read only."""
+        """Returns the state that this instance has read so far. Callers must not change it."""
         return self._current.state
 
     @property
@@ -160,7 +161,7 @@ class Planner:
         log.info("turn taken", epoch=turn.epoch, workloads=len(self.state.workloads))
 
     async def _prove_statuses(self) -> None:
-        """Reads workload-status to its end when statuses need proof, before a decision that cannot be undone."""
+        """Reads workload-status to its end whenever a decision that cannot be undone needs proven statuses."""
         while True:
             await asyncio.sleep(self._settings.tick_seconds)
             asked = self.state.owners.take_statuses_to_prove()
@@ -170,7 +171,7 @@ class Planner:
                     self.state.owners.mark_proven(asked)
 
     async def _note_caught_up(self) -> None:
-        """Proves periodically that all capacity changes have been read; the time of the proof bounds their age."""
+        """Proves periodically that all capacity changes were read. No unread change is older than the last proof."""
         while True:
             asked_at = self._clocks.steady()
             with suppress(BusUnavailable):  # Records read next may then be as old as the last proof.
@@ -179,7 +180,7 @@ class Planner:
             await asyncio.sleep(self._settings.turn_asked_seconds)
 
     async def _await_cluster_reports(self) -> None:
-        """Waits, at most hear_seconds_max, for a heartbeat of each cluster: before it, its age is unknown."""
+        """Waits, at most hear_seconds_max, for a message of each cluster. Without one, a cluster's age is unknown."""
         until = self._clocks.steady() + self._settings.hear_seconds_max
         while self._clocks.steady() < until and any(
             view.joined is not None and view.heard_at == NEVER for view in self.state.clusters.values()
@@ -190,7 +191,7 @@ class Planner:
         return self._settings.tick_seconds
 
     def decide_step(self, turn: WriterTurn) -> Decisions:
-        """Decides queued requests, declares decisions of scale policies, and takes the steps of a round."""
+        """Decides queued requests, declares decisions of scale policies, and takes the steps of a round that is due."""
         decided = Decisions()
         self._serve_before_requests(turn, decided)
         self.standby.requests.decide_next_group(turn.next_generation, decided, self._apply_events)
@@ -217,8 +218,8 @@ class Planner:
     ) -> bool:
         """Applies a decision made without a request.
 
-        Returns False if no record can hold one of the events. Then nothing changes, and only the subject is left alone
-        for a while.
+        Returns False if no record can hold one of the events. Then nothing changes, and the planner makes no decision
+        about this subject for a while.
         """
         try:
             decided.add_events(events, trace)
@@ -237,9 +238,9 @@ class Planner:
         hide_gauges()
 
     def _declare_scale_decisions(self, turn: WriterTurn, decided: Decisions) -> None:
-        """Declares sizes that scale policies decided, in the same transaction.
+        """Declares the sizes that scale policies decided, in the same transaction.
 
-        Their number is bounded for waiting requests.
+        The number of sizes in one step is bounded, so that requests do not wait long.
         """
         for key in self.state.scalings.next_due_workloads(self._settings.scales_in_group_max):
             started, started_ns = self._clocks.steady(), tracing.clock_ns()
@@ -261,14 +262,14 @@ class Planner:
     def _may_await_clusters(self, since: float) -> bool:
         """Returns whether a request that came at `since` may still wait for newer messages of clusters.
 
-        It waits before it is refused for want of room, since the state may be old.
+        A request without room waits for them before it is refused, since the state may be old.
         """
         now, oldest = self._clocks.steady(), self.state.rules.capacity_age_max
         longest = min(self._settings.refuse_after_seconds, self._patience.seconds_until_later_tiers)
         return now - since < longest and not has_heard_all_since(self.state.clusters, since, now, oldest)
 
     def _run_round(self, turn: WriterTurn, decided: Decisions) -> None:
-        """Takes the steps of a round: decisions that follow from the fleet or from time, without a request."""
+        """Takes the steps of a round: decisions without a request, because the fleet changed or time has passed."""
         before, started_ns = len(decided.events), tracing.clock_ns()
         undecided = self.standby.requests.requeue_due_requests() > 0
         retry_workloads(self.state, self._failed.take_ended_pauses())
@@ -289,7 +290,7 @@ class Planner:
     # ── spillway.v1.Planner ─────────────────────────────────────────────────────────────────────────────────────
 
     def prepare_request(self, request: T) -> T:
-        """Returns the request with what its manifests declare. The server calls it in a thread for long manifests."""
+        """Returns the request with its manifests parsed. The server calls it in a thread when manifests are long."""
         return cast(T, prepare_request(request, self._settings.batch_items_max))
 
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
@@ -309,7 +310,7 @@ class Planner:
     async def plan_batch(self, request: api.PlanBatchRequest) -> api.PlanBatchReply:
         request = self.prepare_request(request)
         asked = batches.read_batch(request, self._settings.batch_items_max)
-        self.standby.check_may_ask(len(asked), current_caller_name())
+        self.standby.check_may_ask(len(asked), current_caller_name())  # Again below: the wait may have ended the turn.
         await self._admissions.await_admitted_shapes([item.apply for item in request.items if item.apply is not None])
         self.standby.check_may_ask(len(asked), current_caller_name())
         places = [self._note_priority(queue_place_of(self.state, item.asked)) for item in asked]
@@ -424,9 +425,9 @@ class Planner:
         return replace(reply, placement=replace(reply.placement, stale=not self.is_active))
 
     async def _past_decisions(self, request: api.GetRequest) -> tuple[DecisionRecorded, ...]:
-        """Returns the past decisions that the reply needs.
+        """Returns the past decisions that the reply shows.
 
-        Raises StoreUnavailable only if the caller asked for some.
+        Raises StoreUnavailable only if the caller asked for the history. Otherwise the reply goes without it.
         """
         count = answers.history_count(self.state, request, self._settings.history_kept_max)
         if not count:

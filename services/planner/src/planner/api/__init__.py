@@ -1,1 +1,1 @@
-"""Serves the requests of callers: reads, checks, gathers and answers them. The decisions are in core/."""
+"""Serves the requests of callers: reads and checks them, asks clusters, and answers. The decisions are in core/."""

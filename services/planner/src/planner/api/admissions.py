@@ -1,4 +1,4 @@
-"""Asks clusters, for a short time, what they make of a new template's pods before it is placed."""
+"""Asks clusters which shape they give to a new template's pods. A request waits a short time for the answers."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,8 +24,8 @@ class AdmissionInquiry:
     """The question about one template.
 
     missing: clusters whose answers are still awaited.
-    heard: is set while no answer is missing.
-    settled: is set once no further answer will be awaited.
+    heard: an event that is set while no answer is missing.
+    settled: an event that is set once the inquiry is over.
     """
 
     missing: set[str] = field(default_factory=set)
@@ -46,10 +46,10 @@ class AdmissionInquiry:
 
 
 class Admissions:
-    """Asks about new templates.
+    """Asks clusters about new templates.
 
     state: returns the newest state.
-    wait_seconds: how long after its arrival a request is planned without the answers.
+    wait_seconds: the longest time that a request waits for the answers. Then it is planned without them.
     """
 
     def __init__(self, state: Callable[[], PlannerState], ask: AnswerCall, wait_seconds: float) -> None:
@@ -61,17 +61,17 @@ class Admissions:
         """The running inquiries. Each continues when its caller goes away: others may wait for the same answers."""
 
     def note_admission_answers(self, records: Iterable[Record]) -> None:
-        """Passes records that were applied to the state to the open inquiries: answers, and claims of clusters."""
+        """Passes the clusters' answers among these records to the open inquiries. The state has applied the records."""
         for record in records:
             event = record.event
             if isinstance(event, ShapeAdmitted) and event.template in self._open:
                 self._open[event.template].note_answer(event.cluster)
 
     async def await_admitted_shapes(self, requests: Sequence[ApplyRequest]) -> None:
-        """Returns once the clusters that these requests would use have answered about new templates, or time is over.
+        """Waits until the clusters that these requests would use have answered about new templates, or time is over.
 
-        That includes clusters that the requests would use only because of other clusters' answers. No request waits
-        again for a template that was answered. Raises RequestError (UNAVAILABLE, RESOURCE_EXHAUSTED) when the question
+        These include clusters that the requests would use only because of other clusters' answers. No request waits
+        for a template that is already known. Raises RequestError (UNAVAILABLE, RESOURCE_EXHAUSTED) when the question
         cannot be written.
         """
         if not self._state().admitted.held:
@@ -86,7 +86,7 @@ class Admissions:
         await asyncio.shield(inquiring)
 
     async def _await_new_templates(self, new: Mapping[str, ApplyRequest]) -> None:
-        """Waits until all these templates are answered, or the time is over. Other calls may have asked some."""
+        """Waits until all these templates are answered, or the time is over. Other calls may have asked about some."""
         mine: dict[str, AdmissionInquiry] = {}
         try:
             async with asyncio.timeout(self._wait_seconds):
@@ -108,9 +108,9 @@ class Admissions:
     async def _ask_and_await_clusters(
         self, requests: Mapping[str, ApplyRequest], mine: dict[str, AdmissionInquiry]
     ) -> None:
-        """Asks the clusters, and waits for those that the replicas would go to. Each answer may change which they are.
+        """Asks the clusters, and waits for the clusters that the replicas would go to. Each answer may change these.
 
-        mine: receives the inquiries that this call opened. Other calls may wait for them, so none of them stays open.
+        mine: receives the inquiries that this call opened. Other calls may wait for them, so all are closed at the end.
         """
         if not requests:
             return
@@ -144,7 +144,7 @@ class Admissions:
         return decide_questions
 
     def _replanning_decision(self, requests: Mapping[str, ApplyRequest], digests: Iterable[str]) -> Decide[None]:
-        """Returns a decision that plans again after answers that changed where these templates' replicas go."""
+        """Returns a decision that plans these templates again. It awaits the clusters that replicas would go to now."""
 
         def decide_replanning(state: PlannerState, moment: Moment) -> tuple[tuple[Event, ...], None]:
             for digest, clusters in shape_questions.unheard_clusters_by_template(

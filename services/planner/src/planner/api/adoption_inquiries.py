@@ -1,4 +1,4 @@
-"""Gathers the clusters' answers to AdoptionAsked until all clusters have answered or the time is over."""
+"""Gathers the clusters' answers to AdoptionAsked, a question about the objects that run there."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,7 +16,11 @@ ObjectKey = tuple[str, str, str]
 
 @dataclass(slots=True)
 class AdoptionInquiry:
-    """One question. Answers may come twice and in any order. Answers about a fleet end with one without a name."""
+    """One question to clusters, and their answers so far. Answers may come twice and in any order.
+
+    A question about a former fleet gets one answer for each object, and a last answer without a name.
+    found: answers about objects. ends: the last answers, by cluster. complete: is set once all clusters have answered.
+    """
 
     asked: AdoptionAsked
     found: dict[ObjectKey, WorkloadFound] = field(default_factory=dict)
@@ -44,6 +48,7 @@ class AdoptionInquiry:
     def _has_answered(self, cluster: str) -> bool:
         if not self.asked.fleet_before:
             return (cluster, self.asked.namespace, self.asked.name) in self.found
+        # The last answer may come before others, so it also says how many objects were found.
         end = self.ends.get(cluster)
         if end is None:
             return False
@@ -81,7 +86,7 @@ class AdoptionQuestions:
 
 
 class CallInquiries:
-    """The questions of one call. They are forgotten at its end."""
+    """The questions of one call. They are forgotten when the call ends."""
 
     def __init__(self, known: dict[Generation, AdoptionInquiry]) -> None:
         self._known = known

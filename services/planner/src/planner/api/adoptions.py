@@ -1,4 +1,4 @@
-"""Serves the verbs that ask clusters first: adopt and recover. Each asks, waits for the answers, and decides."""
+"""Serves Adopt and RecoverFleet. Both first ask clusters which objects run there, and decide on the answers."""
 
 import asyncio
 from collections.abc import Callable
@@ -15,10 +15,10 @@ from spillway.texts import first_names_text
 
 
 class Adoptions:
-    """Serves adopt and recover.
+    """Serves Adopt and RecoverFleet.
 
     fleet: returns this fleet's id. find_seconds: the time in which clusters must answer.
-    events_max: events of a recovery in one transaction.
+    events_max: the most events of a recovery in one transaction.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class Adoptions:
         return await self._ask("recover_fleet", decide_recover)
 
     async def _await_answer_feed(self) -> None:
-        """Waits until the answers are followed: an answer before that would be missed.
+        """Waits until this planner follows the topic of the answers, so that it misses none.
 
-        Raises RequestError (UNAVAILABLE).
+        Raises RequestError (UNAVAILABLE) after find_seconds.
         """
         try:
             async with asyncio.timeout(self._find_seconds):

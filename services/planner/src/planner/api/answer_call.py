@@ -1,4 +1,4 @@
-"""Defines how parts of the planner get something decided and written in its turn."""
+"""Defines the call by which the verbs have a request decided, and the decision written, in the planner's turn."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
@@ -10,13 +10,13 @@ from spillway.running.request_queue import Written
 
 T = TypeVar("T")
 Decide = Callable[[PlannerState, Moment], tuple[Sequence[Written], T]]
-"""The decision on a request. It returns events and the answer, or raises RequestError, which is then the answer."""
+"""A function that decides a request. It returns the events to write and the answer, or raises RequestError."""
 
 
 class AnswerCall(Protocol):
-    """Returns the answer once the decision is in the log.
+    """A function that has a request decided, and returns the answer once the decision is in the log.
 
-    Raises RequestError; UNAVAILABLE if this planner is a standby.
+    It raises RequestError; UNAVAILABLE if this planner is a standby.
     """
 
     async def __call__(self, verb: str, decide: Decide[T], place: QueuePlace = ANY) -> T: ...

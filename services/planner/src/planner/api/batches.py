@@ -1,4 +1,4 @@
-"""Handles many requests in one call: what each item asks for, and one answer for each, in their order."""
+"""Serves PlanBatch: reads the request in each item, and makes one reply of the items' answers, in their order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from spillway.api import (
 
 @dataclass(frozen=True, slots=True)
 class BatchedRequest:
-    """One item: the verb that it would have alone, the request, and the function that decides it."""
+    """One item of a batch: the verb of its request, the request, and the function that decides it."""
 
     verb: str
     asked: ApplyRequest | ScaleRequest
@@ -27,7 +27,7 @@ class BatchedRequest:
 
 
 def read_batch(request: PlanBatchRequest, items_max: int) -> list[BatchedRequest]:
-    """Returns what the items ask for.
+    """Returns the requests of the items.
 
     Raises RequestError (INVALID_ARGUMENT) for too many items, for none, and for an item that is not exactly one
     request.
@@ -56,7 +56,11 @@ def _batched_scale(request: ScaleRequest | None) -> BatchedRequest:
 
 
 def batch_reply(found: Sequence[PlacementReply | BaseException]) -> PlanBatchReply:
-    """Returns an answer for each item. If one is UNAVAILABLE, the call is: all are asked again, with their keys."""
+    """Returns the reply with an answer for each item, in the order of the items.
+
+    If one answer is UNAVAILABLE, raises that error for the whole call: the caller then repeats all items with their
+    idempotency keys.
+    """
     answers = []
     for entry in found:
         if isinstance(entry, PlacementReply):

@@ -1,4 +1,4 @@
-"""Removes from answers what callers restricted to some namespaces must not see."""
+"""Removes from replies the values that a caller with access to only some namespaces must not see."""
 
 from dataclasses import replace
 from typing import Final
@@ -11,9 +11,9 @@ OTHERS: Final = "another namespace"
 
 
 def clusters_seen_by(caller: Caller, reply: ListClustersReply) -> ListClustersReply:
-    """Returns the clusters with their size and state.
+    """Returns the reply as this caller may see it.
 
-    A restricted caller does not see endpoints or others' workloads.
+    A restricted caller sees the clusters' sizes and states, but no endpoints and no figures of others' workloads.
     """
     if not caller.is_restricted:
         return reply

@@ -1,4 +1,4 @@
-"""Explains in steps, so that other requests do not wait for an explanation, and finds past decisions."""
+"""Serves Explain. It explains in steps, so that other requests need not wait for it, and finds past decisions."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

@@ -32,7 +32,7 @@ from spillway.wire import (
 EVENTS_AT_ONCE_MAX = 200
 BYTES_AT_ONCE_MAX = 1024 * 1024
 NOW = 1000.0
-"""The time of a state that was read, in seconds of its own clock."""
+"""The time of every state that read_state() returns, in seconds. Ages in the export are relative to it."""
 
 _TOPIC_BY_TYPE = {TYPE_PREFIX + event.__name__: topic for topic, events in EVENTS_BY_TOPIC.items() for event in events}
 
@@ -125,9 +125,9 @@ def save_export(replies: Sequence[ExportReply], path: Path) -> None:
 
 
 def load_export(path: Path) -> list[ExportReply]:
-    """Reads a file that save() wrote.
+    """Reads a file that save_export() wrote.
 
-    Raises NotAnExport with the number of readable records when a file is cut off or damaged.
+    Raises NotAnExport with the number of readable records when the file is cut off or damaged.
     """
     replies: list[ExportReply] = []
     line = b"\n"

@@ -1,4 +1,4 @@
-"""Reads the manifests of a request once, for all uses until it is answered."""
+"""Parses the manifests of a request once, so that no later step of the request parses them again."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,7 +8,7 @@ from spillway.api import ApplyRequest, CapacityRequest, ExplainRequest, PlanBatc
 
 
 def prepare_request(request: Any, batch_items_max: int) -> Any:
-    """Returns the request with what its manifests declare.
+    """Returns the request with its manifests parsed.
 
     Returns it unchanged when it has no manifests, when they belong to a declared workload, or when a batch has too many
     items and will be refused.

@@ -1,4 +1,4 @@
-"""Serves watchers of workloads: first the changes since a position of the log, then all further changes."""
+"""Serves Watch: sends a watcher the workloads that changed since a position of the log, then all further changes."""
 
 import asyncio
 import base64
@@ -23,7 +23,7 @@ OFFSET_MAX: Final = 2**63 - 1
 
 
 class Watches:
-    """Hands the changed workloads of each batch to every open watch. A watch that lags too far is ended."""
+    """The open watches. Each gets the changed workloads of every batch; a watch that lags too far behind is ended."""
 
     def __init__(self, bus: Bus, watches_max: int, waiting_max: int) -> None:
         self._bus = bus
@@ -45,9 +45,9 @@ class Watches:
     async def watch(
         self, request: WatchRequest, current: "CurrentState", positions: Offsets
     ) -> AsyncIterator[WatchReply]:
-        """Yields replies from request.position on.
+        """Yields replies for all changes after request.position; without a position, first for all workloads.
 
-        Raises RequestError (ABORTED) when the watcher is too slow: it can resume from its last position.
+        Raises RequestError (ABORTED) when the watcher is too slow. It can begin again at its last position.
         """
         if len(self._queues) >= self._watches_max:
             text = f"{self._watches_max} watches are open, which is the most"
@@ -86,7 +86,7 @@ class Watches:
 
 
 class CurrentState:
-    """A reference to the present state. A rebuild replaces the state while watches are open."""
+    """A reference to the present state. A new life of the planner replaces the state while watches are open."""
 
     def __init__(self, state: PlannerState) -> None:
         self.state = state

@@ -1,1 +1,1 @@
-"""Reads the log into the planner's state, and copies of it into the store."""
+"""Reads the log into the planner's state, and writes copies of records and placements into the store."""

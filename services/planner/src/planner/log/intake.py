@@ -1,4 +1,7 @@
-"""Reads the log into the planner's state: whole topics, then each capacity stream from the offset of its blocks."""
+"""Reads the log into the planner's state.
+
+It reads most topics whole. Then it reads capacity-changes, from the offset at which the capacity blocks were written.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -96,10 +99,11 @@ class PlannerIntake:
             self.state.apply_event(event, now, record.offset)
 
     def _with_time_in_log(self, event: CapacityChanged, now: float, live: bool) -> tuple[CapacityChanged, float]:
-        """Returns the change with its age as of now, and the time to apply it at. NEVER: it makes no cluster fresh.
+        """Returns the change with its age as of now, and the time at which to apply it.
 
-        A planner that was frozen or cut off reads late. So the time for which the change may have been in the log
-        counts, too: the time since the planner had last caught up. For records read at a start that time is not known.
+        A planner that was frozen or cut off reads late. So the time for which the change may have been in the log is
+        added to its age: the time since the planner had last caught up. For records read at a start that time is not
+        known. They are applied at the time NEVER, which makes no cluster fresh.
         """
         if not live or self.caught_up_at == NEVER:
             return event, NEVER
@@ -117,7 +121,7 @@ def follower_into(intake: PlannerIntake, bus: Bus) -> Follower:
 
 
 def changed_keys(records: Iterable[Record]) -> set[tuple[str, str]]:
-    """Returns the workloads that records of the watched topics are about."""
+    """Returns the keys of the workloads that these records are about. Only topics in WATCHED count."""
     names = {topic.name for topic in WATCHED}
     keys = set()
     for record in records:

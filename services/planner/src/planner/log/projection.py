@@ -1,6 +1,6 @@
 """Writes capacity, placements and past decisions into the store, where users and tools query them.
 
-The log is the truth: after a flush everything is written again.
+The log holds the truth. When the store has lost its data, everything is written to it again.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ log = structlog.get_logger()
 class HistoryBounds:
     """The limits of kept decisions.
 
-    kept_max: decisions on a workload.
-    gone_seconds: how long decisions on a workload that is no longer declared are kept.
-    waiting_max: decisions that wait for the store. If there are more, all are read from the log again.
+    kept_max: the most decisions that are kept for a workload.
+    gone_seconds: how long the decisions on a workload that is no longer declared are kept.
+    waiting_max: the most decisions that wait for the store. If there are more, all are read from the log again.
     """
 
     kept_max: int
@@ -41,9 +41,9 @@ class HistoryBounds:
 class Projection:
     """Keeps the store up to date with the log: capacity blobs, placements with statuses, and an index of decisions.
 
-    Only the active planner writes. When the store is back, and at the start of a turn, everything is written again:
-    nobody knows what the planner before did not write. Decisions come from this planner as it writes them; they are not
-    read back.
+    Only the active planner writes. When the store is back, and at the start of a turn, everything is written again,
+    because the planner before may have left something out. After that, decisions come from this planner as it makes
+    them, and are not read from the log.
     """
 
     def __init__(self, bus: Bus, store: Store, state: Callable[[], PlannerState], bounds: HistoryBounds) -> None:
@@ -61,7 +61,7 @@ class Projection:
         self._read: dict[str, Generation] = {}
 
     def note_records(self, records: tuple[Record, ...], positions: Offsets) -> None:
-        """Marks changed workloads and keeps the newest capacity, to be written later. Does not wait for the store."""
+        """Notes changed workloads and the newest capacity, to be written later. Does not wait for the store."""
         self._dirty |= changed_keys(records)
         for record in records:
             if isinstance(record.event, CapacityReported):
@@ -69,7 +69,7 @@ class Projection:
                 self._dirty_capacity.add(record.key)
 
     def begin_turn(self) -> None:
-        """Begins a turn: everything is written again."""
+        """Notes that a turn of this planner begins, so that everything is written again."""
         self._complete = False
 
     def queue_decisions(self, events: Iterable[object]) -> None:
@@ -163,7 +163,7 @@ class Projection:
                     log.warning("decisions are missing in the store's index", error=str(error))
 
     async def _append_decisions(self, decided: Sequence[DecisionRecorded]) -> None:
-        """Appends the decisions that were not read from the log already."""
+        """Appends the decisions, except those that were already read from the log and appended."""
         read = self._read
         new = [event for event in decided if event.generation > read.get(_history_key(event), NO_GENERATION)]
         await self._append_entries([(_history_key(event), encode_event(event)) for event in new])
@@ -176,7 +176,7 @@ class Projection:
                 return
 
     async def _append_read_decisions(self, records: tuple[Record, ...]) -> None:
-        """Appends decisions in the log's order. A history is emptied before its first decision."""
+        """Appends decisions in the log's order. The first decisions of a workload replace its old history."""
         events = [(record.event, record.value) for record in records if isinstance(record.event, DecisionRecorded)]
         entries = [(_history_key(event), value) for event, value in events]
         await self._replace_histories([entry for entry in entries if entry[0] not in self._read])

@@ -19,7 +19,7 @@ LOST = (CAUSE_FAILOVER, CAUSE_LOST)
 class HeldReplicas:
     """The replicas that a workload has in one cluster.
 
-    replicas: kept ones; they count towards what was asked for.
+    replicas: kept replicas, which count towards the number that was asked for.
     new: kept replicas that wait for new nodes.
     unbound: kept replicas that are not bound.
     lost, leaving: as in Part.
@@ -42,23 +42,23 @@ class HeldReplicas:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that a division depends on.
+    """The whole input of a division.
 
-    room: (cluster, on node groups) → the room for more replicas.
+    room: returns the room for more replicas, of (cluster, whether on new nodes of node groups).
     held: by cluster, the replicas that the workload has there.
-    settled: the wait for binds is over; possible room counts as no room.
+    settled: whether the wait for binds is over. If so, room that is only possible counts as no room.
     age_ms: by cluster, for the record.
     reasons: by cluster, the cause for which its kept replicas must leave; such a cluster takes none.
     moving: by cluster, how many replicas may leave now, for a cause or another cluster's minimum; not listed: all.
-    fixed: clusters that no replica moves from or to.
-    gently: surplus running replicas leave only once the others are available.
-    whole: the kind, when all replicas go to one cluster (whole.py). listed: the clusters that may hold it.
+    fixed: clusters that no replica moves from or to, because of a brake.
+    gently: whether surplus running replicas leave only once the others are available.
+    whole: the kind, when all replicas go to one cluster (whole.py); else empty. listed: the clusters that may hold it.
     identity: the workload's name, by which strategies break ties.
-    by_name: a person asked now; then ruled-out replicas leave, too, although reasons does not list them.
+    by_name: whether a person asked now. If so, replicas that the policy rules out leave, too.
     lent: by cluster, how many more replicas it would take with all lent nodes back.
-    lent_waited: the wait for lent nodes was long enough.
-    missing: by cluster, a text with the objects that it lacks; it comes last in its tier.
-    await_missing: clusters in `missing` take none; replicas for them wait for the object, and moved ones go elsewhere.
+    lent_waited: whether the wait for lent nodes was long enough.
+    missing: by cluster, a text with the objects that it lacks. These clusters come last in their tier.
+    await_missing: whether clusters in `missing` take no replicas. New replicas wait there, moved ones go elsewhere.
     """
 
     replicas: int
@@ -86,7 +86,7 @@ class Situation:
 class Division:
     """The result of a division, in replicas.
 
-    replicas: kept replicas by cluster; a cluster that ends with none has 0. new: how many of these need new nodes.
+    replicas: kept replicas by cluster; a cluster that loses all has 0. new: how many of these need new nodes.
     unplaced: replicas without a place. uncertain: how many of these wait for binds.
     to_leave: replicas that the policy rules out and that no other cluster takes.
     moved: by cluster, replicas that other clusters took over; they are not removed before the new ones run.
@@ -125,7 +125,7 @@ class Division:
         return waits_text(self.placement_waits())
 
     def placement_waits(self) -> list[PlacementWait]:
-        """Returns what unplaced or misplaced replicas wait for."""
+        """Returns the things that unplaced or misplaced replicas wait for, in words for users."""
         if not (self.unplaced or self.to_leave or self.stays or self.lacking):
             return []
         rest = self.unplaced - self.uncertain - sum(self.lent.values()) - sum(self.missing.values())
@@ -159,7 +159,10 @@ class Division:
 
 @dataclass(frozen=True, slots=True)
 class DivisionBasis:
-    """The situation, its division, and the replicas that minima would take by cluster, for the record."""
+    """The input and result of the last division, for the decision's record.
+
+    for_minima: by cluster, the replicas that should leave to fill another cluster's minimum.
+    """
 
     situation: Situation
     division: Division

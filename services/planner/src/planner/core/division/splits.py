@@ -1,6 +1,6 @@
-"""Splits replicas among the clusters of one tier. Each way is a sequence of single replicas.
+"""Splits replicas among the clusters of one tier. Each split gives out the replicas one by one.
 
-So with one replica more no cluster has fewer, in any order of the clusters. Ties go by name.
+So no cluster gets fewer replicas when there is one more in total. Ties are decided by the clusters' names.
 """
 
 import heapq
@@ -25,11 +25,11 @@ Counts = Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class TierStanding:
-    """The clusters of a tier, by name.
+    """The state of a tier's clusters, by name.
 
-    held: what each holds now. When replicas are added, only clusters that hold any are listed.
-    room: how many more each takes. When replicas are taken away, it is given only for splits BY_ROOM.
-    weights: above 0, only for SPLIT_WEIGHTED and SPLITS_OF_NODE_GROUPS; for the latter they are places in an order.
+    held: replicas that each has now. When replicas are added, only clusters that have any are listed.
+    room: how many more replicas each takes. When replicas are taken away, it is given only for splits in BY_ROOM.
+    weights: above 0, only for SPLIT_WEIGHTED and SPLITS_OF_NODE_GROUPS. For the latter they are places in an order.
     """
 
     held: Counts
@@ -38,7 +38,7 @@ class TierStanding:
 
 
 class Split(Protocol):
-    """One way to split. Callers never ask for more than there is: room when adding, spare replicas when removing."""
+    """One way to split. Callers never add more replicas than there is room, and never remove more than are spare."""
 
     def replicas_to_add(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         """Returns the replicas to add by cluster, at most the room of each."""
@@ -96,7 +96,7 @@ class _Pack:
 
 
 class _ByPlace:
-    """Fills clusters by their place, ties by name; empties them in reverse."""
+    """Fills one cluster after the other, in the order of their weights, then names. Empties them in reverse order."""
 
     def replicas_to_add(self, replicas: int, standing: TierStanding) -> dict[str, int]:
         return _fill_in_order(self._clusters_in_order(standing.room, standing), standing.room, replicas)
@@ -119,8 +119,10 @@ def _fill_in_order(names: list[str], most: Counts, replicas: int) -> dict[str, i
 class Claims(Protocol):
     """The order in which the clusters of a tier get replicas, one by one.
 
-    claim: a cluster's claim to its next replica when it holds so many. The smallest is served first, ties by name.
-    held_at_level: how many replicas a cluster holds once every claim below a level is served. It grows with the level.
+    claim_to_next_replica: returns a cluster's claim when it has `held` replicas. The smallest claim of all clusters is
+    served first; ties are decided by name.
+    held_at_level: returns how many replicas a cluster has once all claims below a level are served. It grows with the
+    level.
     """
 
     def claim_to_next_replica(self, cluster: str, held: int) -> int | Fraction: ...
@@ -181,9 +183,9 @@ class _MostRemaining:
 
 @dataclass(frozen=True, slots=True)
 class _Weighted:
-    """Serves in proportion to weights (Webster).
+    """Serves clusters in proportion to their weights, by Webster's method.
 
-    A claim is (2·held + 1) / weight, in units of 1 / the sum of the weights.
+    A claim is (2·held + 1) / weight, multiplied by the sum of the weights.
     """
 
     standing: TierStanding
@@ -192,7 +194,7 @@ class _Weighted:
         return Fraction((2 * held + 1) * self._sum_of_weights(), self.standing.weights[cluster])
 
     def held_at_level(self, cluster: str, level: int) -> int:
-        """Returns the number of h ≥ 0 with (2h + 1) · sum < weight · level."""
+        """Returns the number of h ≥ 0 with (2h + 1) · sum < weight · level: one replica for each served claim."""
         reached = (self.standing.weights[cluster] * level - 1) // self._sum_of_weights()
         return max(0, (reached - 1) // 2 + 1)
 
@@ -201,7 +203,7 @@ class _Weighted:
 
 
 BY_ROOM = (SPLIT_MOST_REMAINING,)
-"""Splits that use the room that is left when replicas are taken away."""
+"""The splits that look at the clusters' room also when replicas are taken away."""
 
 _SPLITS: dict[str, Split] = {
     SPLIT_SPREAD: _Spread(),
@@ -215,10 +217,10 @@ _SPLITS: dict[str, Split] = {
 
 
 def serve_claims(claims: Claims, least: Counts, most: Counts, replicas: int) -> dict[str, int]:
-    """Returns what each cluster holds after `replicas` more, between its least and its most.
+    """Returns the replicas of each cluster after `replicas` more were given out, between its least and its most.
 
-    Finds the highest level that the replicas suffice for. Then serves the rest one by one: about as many as there are
-    clusters, at most.
+    Finds the highest level of claims that the replicas suffice for. Then gives out the rest one by one: about as many
+    as there are clusters, at most.
     """
     names = sorted(most)
     wanted = sum(least[name] for name in names) + replicas

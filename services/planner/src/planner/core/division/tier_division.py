@@ -54,10 +54,10 @@ class _Growth:
 def divide_workload(situation: Situation) -> Division:
     """Divides a workload's replicas over the clusters of its policy's tiers.
 
-    Growing: replicas that are there stay, and the others go to the first tier that certainly takes them. Shrinking: the
-    last tier is emptied first, and in a cluster the unbound replicas go first. Replicas in clusters that the policy
-    rules out, or above a maximum, leave as far as others take them. The same holds for replicas that another cluster's
-    minimum lacks.
+    If replicas are added, the present ones stay, and the others go to the first tier that certainly takes them. If
+    replicas are taken away, the last tier is emptied first, and unbound replicas go first. Replicas in clusters that
+    the policy rules out, or above a maximum, leave as far as other clusters take them. Replicas also leave to fill
+    another cluster's minimum.
     """
     tiers = clusters_by_tier(situation)
     limits = {limit.cluster: limit for limit in situation.policy.limits}
@@ -83,7 +83,7 @@ def divide_workload(situation: Situation) -> Division:
     if not growth.missing:
         unplaced = max(0, missing - growth.total_growth())
     replicas = {name: held.replicas - taken.get(name, 0) for name, held in situation.held.items()}
-    new = {name: max(0, held.new - taken.get(name, 0)) for name, held in situation.held.items()}  # Unbound.
+    new = {name: max(0, held.new - taken.get(name, 0)) for name, held in situation.held.items()}  # Unbound go first.
     for target in (growth.free, growth.new):
         _add_counts(replicas, target)
     _add_counts(new, dict.fromkeys(growth.free, 0) | growth.new)
@@ -116,7 +116,7 @@ def _replicas_held(situation: Situation, cluster: str) -> int:
 
 
 def _waiting_by_missing_objects(situation: Situation, counts: Mapping[str, int]) -> dict[str, int]:
-    """Returns the waiting replicas by text: the missing objects and the clusters that lack them."""
+    """Returns the waiting replicas by a text that names the missing objects and the clusters that lack them."""
     places: dict[str, list[str]] = {}
     for cluster in sorted(counts):
         places.setdefault(situation.missing[cluster], []).append(cluster)
@@ -261,7 +261,7 @@ def _await_missing_objects(
 
 
 def _replicas_without_place(situation: Situation, growth: _Growth) -> int:
-    """Returns how many of the wanted replicas run nowhere and wait for room alone."""
+    """Returns how many of the workload's replicas run nowhere, have no place yet, and wait for room alone."""
     there = sum(held.replicas for held in situation.held.values())
     return situation.replicas - there - growth.total_growth() - growth.waiting_replicas()
 
@@ -269,7 +269,7 @@ def _replicas_without_place(situation: Situation, growth: _Growth) -> int:
 def _open_room_by_cluster(
     situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, names: tuple[str, ...]
 ) -> dict[str, int]:
-    """Returns what _open returns, for all clusters of a tier. For most of them the room alone decides."""
+    """Returns _open_room() for each cluster of a tier. For most of them the room alone decides."""
     room, node_groups = situation.room, tier.node_groups
     if isinstance(room, FleetRooms):
         rooms = room.certain_by_cluster(names, node_groups)
@@ -286,7 +286,7 @@ def _open_room_by_cluster(
 def _open_room(
     situation: Situation, tier: Tier, limits: Mapping[str, ClusterLimit], growth: _Growth, cluster: str
 ) -> int:
-    """Returns how many replicas a cluster certainly takes beyond what this division has given it."""
+    """Returns how many replicas a cluster certainly takes in addition to those that this division has given it."""
     given = growth.new if tier.node_groups else growth.free
     if cluster in growth.closed:
         return 0
@@ -325,9 +325,9 @@ def _replicas_to_take_away(
     over: Mapping[str, int],
     surplus: int,
 ) -> dict[str, int]:
-    """Returns the replicas to take away: ruled-out ones, then tier by tier from the last.
+    """Returns, by cluster, the replicas to take away: those in `over` first, then tier by tier from the last.
 
-    Minima stay as long as possible.
+    Replicas of minima are taken last.
     """
     taken = amounts_up_to_total(over, surplus)
     least = {name: _minimum_in_cluster(limits, name) for name in situation.held}
@@ -340,9 +340,9 @@ def _replicas_to_take_away(
 def _spare_replicas_to_take(
     situation: Situation, tiers: TierClusters, spare: Mapping[str, int], gone: Mapping[str, int], surplus: int
 ) -> dict[str, int]:
-    """Returns, by cluster, the replicas to take from the ones that it can spare, tier by tier from the last.
+    """Returns, by cluster, the replicas to take away, tier by tier from the last, at most `spare` of each cluster.
 
-    gone: taken before, by cluster.
+    gone: by cluster, the replicas that were taken away before.
     """
     left, taken = dict(spare), dict[str, int]()
     for tier, names in reversed(tiers_with_lacking_last(situation, tiers)):
@@ -412,9 +412,9 @@ def _fill_minima(
 
 
 def _minima_awaiting_objects(situation: Situation, growth: _Growth, lacking: Mapping[str, int]) -> dict[str, int]:
-    """Returns, by cluster, how many replicas its minimum lacks because of a missing object, and not for want of room.
+    """Returns, by cluster, how many replicas its minimum lacks because of a missing object, and not for lack of room.
 
-    These replicas run in other clusters meanwhile, like those of a minimum without room.
+    Meanwhile these replicas run in other clusters.
     """
     if not situation.await_missing:
         return {}
@@ -457,7 +457,7 @@ def _replicas_allowed_to_leave(situation: Situation, cluster: str, count: int, g
 def _replicas_to_take_in_tier(
     situation: Situation, tier: Tier, spare: Mapping[str, int], there: Mapping[str, int], surplus: int
 ) -> dict[str, int]:
-    """Returns, by cluster of a tier, the replicas to take, at most its spare ones: unbound first, then unready."""
+    """Returns, by cluster of a tier, the replicas to take away, at most `spare`: unbound first, then unready ones."""
     held, taken = situation.held, dict[str, int]()
     steps = [
         {name: held[name].unbound for name in spare},

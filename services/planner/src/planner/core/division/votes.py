@@ -1,4 +1,4 @@
-"""Apportions seats by votes: Webster's method, exactly, over integers. Ties go by name."""
+"""Divides a number of seats in proportion to votes: Webster's method, exactly, over integers. Ties go by name."""
 
 import heapq
 from collections.abc import Callable, Mapping

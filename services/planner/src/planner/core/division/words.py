@@ -1,4 +1,7 @@
-"""Describes what replicas wait for, in texts that do not grow with the fleet: they name only the first clusters."""
+"""Makes texts for users about limits and about the things that replicas wait for.
+
+The texts do not grow with the fleet: they name only the first clusters.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -20,7 +23,7 @@ WORDS_MAX = 300
 
 
 class DivisionEntry(NamedTuple):
-    """Like ClusterInput, with the limit as a value in place of its text."""
+    """The input and result of a division for one cluster. It is a ClusterInput with a Limit in place of its text."""
 
     cluster: str
     tier: str
@@ -111,19 +114,22 @@ _RECORDED_AS: Final = (
     ("no capacity heard", LimitCode.AGE),
     ("a change of its capacity", LimitCode.AGE),
 )
-"""The beginnings of texts about a cluster that took nothing at all, from versions that wrote no codes."""
+"""The beginnings of limit texts that versions without codes wrote, with the code of each. All are limits by which a
+cluster takes no replica at all."""
 _CODES: Final = frozenset(code.value for code in LimitCode)
 
 
 def recorded_limit(text: str, code: str) -> Limit:
-    """Makes a limit of a record's text and code. The text stays as it was. A code of a later version counts as none."""
+    """Returns the limit for a record's text and code. It keeps the text. An unknown code of a later version becomes
+    RECORDED."""
     if not code:
         return _read_older_limit(text)
     return Limit(LimitCode(code) if code in _CODES else LimitCode.RECORDED, said=text)
 
 
 def _read_older_limit(text: str) -> Limit:
-    """Reads the text of a version before 2026-11-28, which wrote no codes: the code as far as explanations need it."""
+    """Returns the limit for a text of a version before 2026-11-28, which wrote no codes. It recognizes only the codes
+    that explanations need."""
     codes = (code for words, code in _RECORDED_AS if text.startswith(words))
     return Limit(next(codes, LimitCode.RECORDED), said=text)
 
@@ -138,7 +144,7 @@ def limits_text(inputs: Sequence[DivisionEntry]) -> str:
 
 
 def refusal_limits_text(inputs: Sequence[DivisionEntry]) -> str:
-    """Returns the text of limits() for a refusal, which also counts the other clusters."""
+    """Returns the text of limits_text(), with the number of clusters that it does not name. It is for refusals."""
     more = len(inputs) - NAMED_MAX
     return limits_text(inputs) + (f"; and {counted_noun(more, 'cluster')} more" if more > 0 else "")
 
@@ -159,8 +165,10 @@ def missing_objects_text(what: str, clusters: Sequence[str]) -> str:
 
 
 def missing_object_waits(counts: Mapping[str, int]) -> list[tuple[int, str]]:
-    """Returns (replicas, text) for each missing object that replicas wait for. counts: by the texts of
-    missing_objects_text."""
+    """Returns (replicas, text) for each text about missing objects that replicas wait for.
+
+    counts: the replicas by text of missing_objects_text().
+    """
     named, more, rest = _first_entries(counts)
     return [
         *((count, what) for what, count in named),
@@ -171,7 +179,8 @@ def missing_object_waits(counts: Mapping[str, int]) -> list[tuple[int, str]]:
 def staying_replica_waits(stays: Mapping[str, int], lost: Collection[str], bound: str) -> Iterator[PlacementWait]:
     """Yields waits of replicas that must leave their cluster and have no place elsewhere.
 
-    stays: these replicas by cluster. lost: the lost ones of these clusters. bound: a text, what limits the others.
+    stays: these replicas by cluster. lost: the clusters among them that are lost. bound: a text with the limits of the
+    other clusters.
     """
     named, more, rest = _first_entries(stays)
     for cluster, count in named:

@@ -1,6 +1,6 @@
-"""Keeps what clusters make of a template's pods, as they reported.
+"""Keeps the shapes that clusters give to a template's pods, as the clusters reported them.
 
-Only here does a shape become a cluster's own shape.
+Every module that needs a cluster's own shape of a template gets it from here.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
@@ -17,9 +17,9 @@ REFUSED = "pods of this template are refused there"
 
 
 class AdmittedShapes:
-    """The newest records by digest of the template and cluster. A shape without a digest belongs to no template.
+    """The newest ShapeAdmitted records, by template digest and cluster. A shape without a digest has no template.
 
-    held: clusters that a propagator has claimed.
+    held: clusters that a propagator has claimed, so that they can be asked.
     silent: clusters in `held` that did not answer the last question.
     """
 
@@ -66,11 +66,14 @@ class AdmittedShapes:
         return self._lacking.get(digest, ())
 
     def missing_objects(self, digest: str, cluster: str) -> tuple[ObjectReference, ...]:
-        """Returns the objects that a template names and a cluster reported missing, also the workload's own."""
+        """Returns the objects that a template names and a cluster reported missing.
+
+        They include objects that go along with the workload.
+        """
         return self._lacking.get(digest, {}).get(cluster, ())
 
     def altered_shapes(self, digest: str) -> frozenset[tuple[str, Shape | None]]:
-        """Returns the clusters that change or refuse a template's pods, with the changed shape; None: refused."""
+        """Returns (cluster, shape) for each cluster that changes or refuses a template's pods; None for a refusal."""
         refusing = dict.fromkeys(self._refusing.get(digest, ()))
         return frozenset((*self._differing.get(digest, {}).items(), *refusing.items()))
 
@@ -97,8 +100,8 @@ class AdmittedShapes:
     def apply_record(self, event: ShapeAdmitted) -> bool:
         """Applies a record; a record that is older than the known one is dropped.
 
-        Returns whether it changes anything for replicas of the template there. That is what they ask for, whether they
-        are refused, or which objects they lack.
+        Returns whether it changes anything for replicas of the template there: their shape, whether the cluster refuses
+        them, or which objects they lack.
         """
         self.note_claim(event.cluster)
         before = self.find_record(event.template, event.cluster)
@@ -110,7 +113,7 @@ class AdmittedShapes:
         return self._store_shape(event.template, event.cluster, event.shape) or refused or lacks
 
     def forget_record(self, digest: str, cluster: str) -> bool:
-        """Forgets a record after its tombstone. Returns what apply returns."""
+        """Forgets a record after its tombstone. Returns whether that changes anything for the template's replicas."""
         by_cluster = self._said.get(digest, {})
         by_cluster.pop(cluster, None)
         if not by_cluster:
@@ -144,9 +147,9 @@ class AdmittedShapes:
         self.silent.update(dict.fromkeys(clusters))
 
     def copy_with_variant(self, base: Shape, variant: Shape) -> "AdmittedShapes":
-        """Returns a copy for the question "what if": the template has the shape `variant` in place of `base`.
+        """Returns a copy in which the template has the shape `variant` in place of `base`, for a "what if" question.
 
-        Clusters are assumed to add the same to both shapes.
+        It assumes that clusters change the variant in the same way as the base.
         """
         found = AdmittedShapes()
         for name in ("held", "silent", "_said", "_seen", "_refusing", "_lacking"):
@@ -207,7 +210,10 @@ def _vary_admitted_shape(base: Shape, variant: Shape, admitted: Shape) -> Shape:
 def other_admitted_shapes(
     shape: Shape, clusters: Iterable[str], shape_in: Callable[[str, Shape], Shape]
 ) -> Iterator[tuple[Shape, frozenset[str]]]:
-    """Yields each admitted shape that differs from `shape`, and the clusters that admit it. shape_in: the state's."""
+    """Yields each admitted shape that differs from `shape`, and the clusters that admit it.
+
+    shape_in: returns the shape that a cluster gives to a shape (PlannerState.shape_in).
+    """
     found: dict[tuple[Shape, PodTraits], list[str]] = {}
     for cluster in clusters:
         one = shape_in(cluster, shape)
@@ -227,7 +233,10 @@ NOT_ASKED_YET: Final = (
 
 
 def template_planning_notes(shapes: AdmittedShapes, digest: str, clusters: Iterable[str]) -> tuple[str, ...]:
-    """Returns texts for the user: why replicas were planned by their template, where the admitted shape is unknown."""
+    """Returns texts for users that say in which clusters the admitted shape is unknown, and why.
+
+    There replicas were planned as declared, or the cluster refuses them.
+    """
     silent, found = [], dict[str, list[str]]()
     for cluster in sorted(clusters):
         said = shapes.find_record(digest, cluster)
@@ -248,8 +257,10 @@ def template_planning_notes(shapes: AdmittedShapes, digest: str, clusters: Itera
 def unmodelled_and_notes(
     shapes: AdmittedShapes, shape: Shape, clusters: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Returns the names of what the planner does not compute of a shape here, and the texts of
-    template_planning_notes."""
+    """Returns the requirements of a shape that the planner ignores in these clusters, as names to show to users.
+
+    Also returns the texts of template_planning_notes().
+    """
     said = [shapes.find_record(shape.template, cluster) for cluster in clusters]
     admitted = bool(said) and all(one is not None and one.state == SHAPE_ADMITTED for one in said)
     unmodelled = shape.unmodelled if admitted else unmodelled_with_overhead(shape.unmodelled, shape)
@@ -257,12 +268,12 @@ def unmodelled_and_notes(
 
 
 def unmodelled_with_overhead(unmodelled: tuple[str, ...], shape: Shape) -> tuple[str, ...]:
-    """Adds the RuntimeClass's overhead to the names of what the planner does not compute, which answers show."""
+    """Adds the overhead of the shape's RuntimeClass to the names of requirements that the planner ignores."""
     return (*unmodelled, f"overhead of runtimeClassName {shape.overhead_of}") if shape.overhead_of else unmodelled
 
 
 def admission_difference_texts(shapes: AdmittedShapes, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:
-    """Returns texts: what clusters change in a shape compared with its template."""
+    """Returns texts for users that say which clusters change the template's shape, and in what."""
     found: dict[str, list[str]] = {}
     for cluster in clusters:
         admitted = shapes.shape_in(cluster, shape)

@@ -43,7 +43,7 @@ class Rooms(Protocol):
 class FleetRooms(Mapping[Place, Room]):
     """The rooms of all clusters by place.
 
-    certain: certain replicas by index of a place; put() changes them. found: the rooms as they were computed.
+    certain: certain replicas by index of a place; replace_room() changes them. found: the rooms as they were computed.
     """
 
     def __init__(self, places: Places, certain: list[int], found: Rooms) -> None:
@@ -121,6 +121,7 @@ class FoundRooms(NamedTuple):
         certain = self.certain[index]
         if index < self.first:
             return Room(certain, int(self.possible[index]), self._limit_at(index, index), bool(self.when_empty[index]))
+        # A part may use both kinds of nodes, so what the existing nodes certainly take is subtracted.
         of, alone = self.alone[index - self.first]
         left = max(0, certain - self.certain[of])
         return (

@@ -37,7 +37,7 @@ Codes = npt.NDArray[np.int32]
 
 
 class _Codes(NodeFilters):
-    """A verdict per row: OPEN, ABSENT, or the reason for which the filters leave a node out. codes: [rows]."""
+    """The filters' result for each row. codes: [rows], OPEN, ABSENT, or the number of the reason against the node."""
 
     def __init__(self, live: Bools, shapes: KeptShapes) -> None:
         super().__init__(live)
@@ -61,9 +61,9 @@ def _filter_codes(shape: Shape, nodes: ClusterNodes, shapes: KeptShapes) -> Code
 
 
 class _Demand:
-    """The filter result of one set of selectors and tolerations.
+    """The filters' result for one set of selectors and tolerations.
 
-    closed: (reasons, counts): for each reason, the number of nodes that it leaves out.
+    closed: (reasons, counts), the number of nodes that each reason excludes.
     """
 
     def __init__(self, codes: Codes) -> None:
@@ -104,7 +104,7 @@ class FitTable:
         self.together: npt.NDArray[np.uint64] = np.full((8, slots), ALL_BITS)
 
     def grow_slots_and_kinds(self, slots: int, kinds: int) -> None:
-        """Makes room for so many slots and kinds."""
+        """Makes the arrays large enough for so many slots and kinds."""
         there, wide = self.apart.shape[:2]
         if slots <= there and kinds <= wide:
             return
@@ -120,7 +120,7 @@ class FitTable:
         self._grow_counts(known, wide, self.counts.shape[2])
 
     def grow_reasons(self, reasons: int) -> None:
-        """Makes room for the counts of so many reasons."""
+        """Makes the array large enough for the counts of so many reasons."""
         if reasons > self.counts.shape[2]:
             self._grow_counts(self._kept_shapes_end(), self.counts.shape[1], 2 * reasons)
 
@@ -139,7 +139,7 @@ class FitTable:
     def _kept_shapes_end(self) -> int:
         """Returns the index after the last kept shape.
 
-        No more is copied: zeros that were never written take no memory.
+        Copies end there, so that the zeros behind it are never written and take no memory.
         """
         return int(np.flatnonzero(self.kept.any(axis=1)).max(initial=-1)) + 1
 
@@ -152,12 +152,11 @@ class FitTable:
 class KeptFits:
     """The fits of one cluster, by the number of a shape.
 
-    total, largest: as in Fit.
+    total_by_shape, largest_by_shape: as in Fit.
     bits: for each node row, whether the node takes a replica, packed into bytes.
     at_largest: how many nodes take as many replicas as the node that takes most.
     revision: the revision of the nodes for which these numbers were computed.
     changes: how often any of the numbers changed.
-    slot: the place of total, largest, counts and kept in a table of many clusters.
     is_sane: whether no node has a negative requested amount.
     """
 
@@ -220,16 +219,16 @@ class KeptFits:
         return known
 
     def limit_of_shape(self, number: int) -> NodeLimit:
-        """Returns Fit.limit for the shape: why its nodes take no more replicas."""
+        """Returns Fit.node_limit() for the shape: why the nodes take no more replicas."""
         known = self._limits.get(number)
         if known is None:
             known = self._limits[number] = NodeLimit(self.reasons_of_shape(number))
         return known
 
     def fit_of_shape(self, number: int) -> Fit:
-        """Returns a fit for computations of reservations.
+        """Returns a simplified fit of the shape that suffices for reservations.
 
-        Its per_node holds 1 where a node takes any; it has no reasons.
+        Its per_node is 1 for a node that takes any replicas, and it has no reasons.
         """
         takes = np.unpackbits(self.bits[number], count=len(self._live)).astype(np.int64)
         total = int(self.total_by_shape[number])
@@ -246,9 +245,10 @@ class KeptFits:
         return meets
 
     def find_apart_kinds(self) -> None:
-        """Finds kinds of shapes that no node may take both of.
+        """Finds pairs of kinds of shapes that no node can take together.
 
-        A node without a resource takes no shape that asks for it, as long as no node has more free than it gives.
+        A node that offers none of a resource takes no shape that requests it. That holds only while no node has a
+        negative requested amount (is_sane), as such a node has more free than it offers.
         """
         kinds = self._shapes.kinds
         assert self._nodes is not None
@@ -351,7 +351,7 @@ class KeptFits:
             self._demands[index] = _Demand(demand.codes)
 
     def _replicas_and_reasons(self, numbers: Int64s, rows: Int64s) -> tuple[Int64s, Int64s]:
-        """Returns [shapes, rows]: the replicas that each node takes, and what limits it: a reason, or ABSENT."""
+        """Returns two arrays [shapes, rows]: the replicas that each node takes, and the limiting reason or ABSENT."""
         asked, free = self._shapes.requests[numbers], self._free[:, rows]
         assert self._nodes is not None
         least = np.full((len(numbers), len(rows)), _NOTHING_ASKED, np.int64)
@@ -441,9 +441,9 @@ class KeptFits:
         self.kept_shapes_mask[number] = True
 
     def _replicas_by_row(self, name: str, amount: int) -> npt.NDArray[np.int32] | Int64s:
-        """Returns [rows]: replicas by one resource.
+        """Returns [rows]: how many replicas one resource allows on each node.
 
-        Whole units of the free amount suffice for whole numbers of replicas.
+        If the amount is a multiple of the unit, it uses the free amounts in units: these arrays are smaller.
         """
         assert self._nodes is not None
         row = self._nodes.resources.get(name)
@@ -456,9 +456,9 @@ class KeptFits:
         return free if amount == 1 else free // amount
 
     def _count_reasons(self, number: int, demand: _Demand, smaller: list[Bools]) -> None:
-        """Counts the nodes by reason.
+        """Counts the nodes by the reason that limits them.
 
-        smaller: for each request after the first, where it allows fewer than all before it.
+        smaller: for each request after the first, the nodes where it allows fewer replicas than all requests before.
         """
         reasons, nodes = demand.closed
         self.reason_counts_by_shape[number, reasons] = nodes
@@ -486,7 +486,7 @@ def _scale_to_units(free: Int64s) -> tuple[int, npt.NDArray[np.int32]]:
 
 
 def _nodes_of_rows(nodes: ClusterNodes, rows: Int64s) -> ClusterNodes:
-    """Returns some rows as the filters of a kept shape see them, with the label sets that they use."""
+    """Returns a copy with some rows only. It holds just the columns that the filters of a kept shape read."""
     part = copy(nodes)
     used, part.label_set = np.unique(nodes.label_set[rows], return_inverse=True)
     part.label_sets = [nodes.label_sets[index] for index in used.tolist()] if nodes.label_sets else []

@@ -1,4 +1,4 @@
-"""Keeps what the node groups of one cluster could still make for many shapes."""
+"""Keeps the room on new nodes that the node groups of one cluster can still make, for many shapes."""
 
 from planner.core.feasibility.kept_fits import FitTable
 from planner.core.feasibility.kept_shapes import KeptShapes
@@ -21,7 +21,7 @@ class KeptGroups:
         self._rooms: dict[int, Room] = {}
 
     def follow_cluster(self, view: ClusterView) -> bool:
-        """Takes over the cluster's node groups. Returns whether the new nodes that they can make have changed."""
+        """Reads the cluster's node groups. Returns whether the new nodes that they can still make have changed."""
         of = (view.nodes, view.nodes.revision, view.joined)
         if of == self._of:
             return False
@@ -33,7 +33,7 @@ class KeptGroups:
         return True
 
     def keep_shape(self, number: int) -> None:
-        """Computes the numbers of a shape, like room.with_groups and room.room_in_groups."""
+        """Computes the numbers of a shape. They equal those of fit_with_node_groups and room_in_groups (room.py)."""
         if not self.remaining or number in self._rooms:
             return
         shape, table, slot = self._shapes.shapes[number], self._table, self._slot

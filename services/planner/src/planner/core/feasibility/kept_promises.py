@@ -1,8 +1,9 @@
-"""Keeps the reservations of all clusters as matrices: what they cost a shape there, and what it would cost them.
+"""Keeps the reservations of all clusters as matrices.
 
-The conditions are those of room.py; tests compare with its functions. One shape in many clusters and many shapes in one
-cluster are the same arithmetic over a matrix of reserved shapes by asking shapes. Numbers of replicas are floats, which
-are exact below 2⁵⁰.
+Computes the room that reserved replicas cost a shape, and the room that the shape would cost them. The conditions are
+those of room.py, and tests compare with its functions. One shape in many clusters and many shapes in one cluster are
+the same arithmetic over a matrix of reserved shapes by asking shapes. Numbers of replicas are floats, which are exact
+below 2⁵⁰.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,15 +26,16 @@ Row = int | None
 """One row, or None for all rows. Unused rows, without reservations, are included, so that arrays are used whole."""
 Numbers = int | Int64s
 Found = tuple[Int64s, Int64s, Int64s]
-"""(certain, possible, unbound replicas that limit the certain room). The last is −1 if none limit it; of several
-limiting shapes it is the largest number."""
+"""(certain, possible, promised). promised: the unbound replicas of the reserved shape that limits the certain room. It
+is the largest number if several shapes limit it, and −1 if none does."""
 
 
 class _Layer:
     """Numbers of each reserved shape, [places, rows].
 
     most: the most replicas that one node takes.
-    slack: how much room it can lose and still bind all its replicas; negative: it cannot bind them all even now.
+    slack: how many replicas' room the shape can lose and still bind all its replicas. It is negative if the shape
+    cannot bind them all even now.
     spare: slack plus 0.25, so that no quotient is rounded down too far. It is infinite where slack is negative: a shape
     that cannot bind anyway limits no other shape.
     """
@@ -50,7 +52,7 @@ class _Layer:
 
 
 class _Scratch:
-    """Arrays to compute in, [places, pairs]. They are kept, as new memory costs more than the computation."""
+    """Arrays for intermediate results, [places, pairs]. They are kept: new memory costs more than the computation."""
 
     def __init__(self) -> None:
         self._flat: tuple[Array, ...] = ()
@@ -69,10 +71,10 @@ class _Scratch:
 
 
 class _AskedShapes:
-    """One shape in all rows, or some shapes in one row: pairs of a row and a shape.
+    """One shape in all rows, or some shapes in one row. Each (row, shape) is one pair.
 
     slots, total, largest: [pairs], from the table, for the layer.
-    together: [pairs], a bit for each kind that may be on a node with the shape.
+    together: [pairs], a bit for each kind of shapes that may share a node with the shape.
     lost: [pairs], the most that all reserved replicas cost the shape.
     onto: [places, pairs], the most that one replica of the shape costs each reserved shape.
     """
@@ -96,13 +98,14 @@ class _AskedShapes:
 class KeptPromises:
     """All reservations, with a row for each cluster that ever had any.
 
-    places: by row, the place of each shape that is reserved there. [places, rows] hold others and counts (the reserved
-    shapes and their unbound replicas), samples (of the table) and kinds (the bit of its kind, where any node takes
-    one). All are 0 where there is none. Rows are the last axis, so that values of neighbouring rows are neighbours in
-    memory.
-    unbound: [slots], all unbound replicas. reserved: [shapes, slots], like counts. fits: by slot.
-    last: the answer for one shape in all rows on existing nodes, kept until anything changes. A workload that asks for
-    room usually reserves some of it next, and the answer is used again.
+    places: by row, the place of each shape that is reserved there.
+    unbound: [slots], all unbound replicas of each cluster.
+    reserved: [shapes, slots], the unbound replicas of each shape.
+    Private arrays over [places, rows] are 0 where no shape is reserved. _others: the reserved shapes. _counts: their
+    unbound replicas. _samples: FitTable.sample. _kinds: the bit of the shape's kind, if any node takes the shape.
+    Rows are the last axis, so that values of neighbouring rows are neighbours in memory.
+    _last: the numbers of one shape in all rows on existing nodes, kept until anything changes. A workload that asks for
+    room usually reserves some of it next, which needs the same numbers.
     """
 
     def __init__(self, shapes: KeptShapes, table: FitTable, fits: Sequence[KeptFits]) -> None:
@@ -123,16 +126,16 @@ class KeptPromises:
         self._last: _AskedShapes | None = None
 
     def grow_slots(self, slots: int) -> None:
-        """Makes room for so many clusters."""
+        """Makes the arrays large enough for so many slots (clusters)."""
         more = 2 * slots - len(self.unbound)
         if slots > len(self.unbound):
             self.unbound = np.pad(self.unbound, (0, more))
             self.reserved = np.pad(self.reserved, ((0, 0), (0, more)))
 
     def _grow_places_and_rows(self, places: int, rows: int) -> None:
-        """Makes room for so many places and rows.
+        """Makes the arrays large enough for so many places and rows.
 
-        Spare rows are few, so that little is computed for rows without a cluster.
+        It adds few spare rows, so that little is computed for rows without a cluster.
         """
         deep, wide = self._others.shape
         if places <= deep and rows <= wide:
@@ -157,7 +160,7 @@ class KeptPromises:
     def add_reservations(self, number: int, slots: Sequence[int], more: Sequence[int], layers: Sequence[int]) -> None:
         """Adds unbound replicas of a shape in several clusters (negative: removes them).
 
-        layers: how many layers each cluster keeps up to date; where it is above 0, the shape must be kept there.
+        layers: for each cluster, how many layers to update. Where it is above 0, the shape's fit must be kept.
         """
         rows = [self._rows[slot] if slot in self._rows else self._add_row(slot) for slot in slots]
         there = [self.places[row] for row in rows]
@@ -192,9 +195,9 @@ class KeptPromises:
         return row
 
     def _shift_slack(self, layer: int, number: int, rows: Int64s, places: Int64s, more: Int64s, is_new: Bools) -> None:
-        """Subtracts what more replicas of a shape take from the slack of others and from its own.
+        """Subtracts the room of more replicas of a shape from the slack of the other reserved shapes and from its own.
 
-        All but number: by row.
+        rows, places, more, is_new: one entry for each cluster.
         """
         asked = self._last if layer == NODES else None
         if asked is None or asked.numbers != number:
@@ -221,7 +224,7 @@ class KeptPromises:
         self._layers[layer].most.ravel()[where] = largest
 
     def compute_slack(self, slot: int, layers: int) -> None:
-        """Computes the slack of all that is reserved in a cluster, on so many layers. All of it must be kept there."""
+        """Computes the slack of all reserved shapes in a cluster, on so many layers. Their fits must be kept."""
         self._last, row = None, self._rows.get(slot, 0)
         there = len(self.places_by_shape(slot))
         for layer, kept in enumerate(self._layers if there else ()):
@@ -297,9 +300,9 @@ class KeptPromises:
         return certain.astype(np.int64), possible, promised
 
     def _compute_costs(self, layer: int, row: Row, numbers: Numbers) -> _AskedShapes:
-        """Computes what shapes and reservations cost each other.
+        """Computes how many replicas the asked shapes and the reserved shapes cost each other.
 
-        The result is in the layer's scratch until the next call.
+        The result uses arrays of the layer's scratch, so it is valid only until the next call for this layer.
         """
         table, shapes, work = self._table, self._shapes, self._scratch[layer]
         table.grow_slots_and_kinds(0, len(shapes.kinds))  # Kinds may have been added since the last call.
@@ -355,7 +358,7 @@ class KeptPromises:
         return pairs, places * self._others.shape[1] + (pairs if asked.row is None else asked.row)
 
     def _pairs_sharing_node(self, slots: Int64s, ones: Int64s, others: Int64s) -> Bools:
-        """Returns [pairs]: whether some node takes both, for shapes that no node of the sample takes both of."""
+        """Returns [pairs]: whether any node takes both shapes. No sample node does, so all nodes are checked."""
         table, kind, kinds = self._table, self._shapes.kind, len(self._shapes.kinds)
         late = slots[table.apart_of.take(slots) < kinds]
         for index in set(late.tolist()) if len(late) else ():

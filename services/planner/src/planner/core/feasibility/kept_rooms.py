@@ -1,7 +1,7 @@
-"""Computes the room that reservations leave, for all kept shapes in all clusters: room.py's conditions over arrays.
+"""Computes the room that reservations leave, for all kept shapes in all clusters. It applies room.py to whole arrays.
 
-Reservations change with every plan, in the few clusters that get replicas. Their cost to other shapes there is added,
-and nothing else is computed again. Tests compare with the functions of room.py.
+Reservations change with every plan, but only in the few clusters that get replicas. So only their cost to other shapes
+in these clusters is added, and nothing else is computed again. Tests compare with the functions of room.py.
 """
 
 from collections import Counter
@@ -24,19 +24,20 @@ from spillway.feasibility.node_match import Bools
 from spillway.model import Int64s, Shape
 
 ONE_BY_ONE = 2
-"""Shapes of a cluster that are computed one by one. After so many, all kept shapes are computed at once."""
+"""The most shapes of a cluster that are computed one by one. The next question computes all kept shapes at once."""
 PAIRS_MAX = 50_000
-"""Pairs of shapes and reservations that are computed at once."""
+"""The most pairs of shapes and reservations that are computed at once."""
 GROUPS_MAX = 62
-"""Node groups of one cluster: the number of bits."""
+"""The most node groups of a cluster for which arrays are used. Each group is a bit of a 64-bit number."""
 _quotas = attrgetter("quotas")
 
 
 class _RoomsAlone(NamedTuple):
     """The rooms of a shape in all clusters if nothing is reserved, by index of a place.
 
-    changes: the number of changes at which they were computed.
-    total: replicas on existing nodes by cluster, then on all nodes, new ones included, by cluster with node groups.
+    changes: KeptRooms._changes when they were computed.
+    total: first the replicas on existing nodes of each cluster. Then, for each cluster with node groups, the replicas
+    on all its nodes, new ones included.
     when_empty: by cluster, as in Room.
     groups: FoundRooms.alone. of: the indices of the clusters in `groups`. made: the certain rooms in `groups`.
     """
@@ -54,7 +55,7 @@ class _Slot:
 
     is_current: whether the slack was computed for the nodes in their present state.
     odd: the number of reservations that arrays cannot hold.
-    found, rooms: computed numbers and rooms by shape, until something changes in the cluster.
+    found, rooms: the computed numbers and rooms by shape; they are dropped when anything changes in the cluster.
     """
 
     def __init__(self, index: int, fits: KeptFits, groups: KeptGroups) -> None:
@@ -96,7 +97,10 @@ class _Slot:
 
 
 class KeptRooms:
-    """Slots by cluster, and the reservations of all clusters. Void when the shapes' numbers are void."""
+    """Keeps the rooms of kept shapes in all clusters, and the reservations that they depend on.
+
+    forgotten: KeptShapes.forgotten at the start. If it has changed, this object is invalid and must be replaced.
+    """
 
     def __init__(self, shapes: KeptShapes) -> None:
         self.forgotten = shapes.forgotten
@@ -182,7 +186,7 @@ class KeptRooms:
         return not self._fits_of(view, number).total_by_shape[number]
 
     def unreserved_room(self, view: ClusterView, number: int) -> tuple[int, NodeLimit]:
-        """Returns the result of ClusterReservations.beside_nothing."""
+        """Returns how many replicas the nodes take if nothing is reserved there, and what limits them."""
         fits = self._fits_of(view, number)
         return int(fits.total_by_shape[number]), fits.limit_of_shape(number)
 
@@ -193,9 +197,9 @@ class KeptRooms:
         return slot.fits
 
     def rooms_of_fleet(self, views: Mapping[str, ClusterView], number: int, seen: int | None) -> FleetRooms:
-        """Returns the rooms of all clusters. seen: as in ClusterReservations.rooms.
+        """Returns the rooms of all clusters. seen: as in ClusterReservations.rooms_of_fleet().
 
-        They are wrong in the clusters of clusters_without_arrays(); the caller must replace those.
+        They are wrong in the clusters of clusters_without_arrays(). The caller must replace these rooms.
         """
         if seen is None or seen != self._seen_number:
             self._refresh_clusters(views)
@@ -222,7 +226,7 @@ class KeptRooms:
         return FleetRooms(self._places, [*found.certain[:size], *made.tolist()], found)
 
     def clusters_without_arrays(self, views: Mapping[str, ClusterView], shape: Shape) -> list[str]:
-        """Returns the clusters of rooms() where arrays do not suffice for a shape."""
+        """Returns the clusters of rooms_of_fleet() where arrays do not suffice for a shape."""
         if not (self._odd or self._repelling or any(map(_quotas, views.values()))):
             return []
         slots = zip(self._in_order, views.items(), strict=True)
@@ -236,7 +240,7 @@ class KeptRooms:
     # ── Following nodes and reservations ────────────────────────────────────────────────────────────────────────
 
     def _refresh_clusters(self, views: Mapping[str, ClusterView]) -> None:
-        """Updates everything to these clusters as they are, in this order."""
+        """Updates all kept numbers to the present state of these clusters. Places get the order of `views`."""
         nodes = [view.nodes for view in views.values()]
         revisions = [entry.revision for entry in nodes]
         seen: tuple[list[object], ...] = (list(views), [*nodes], [*revisions], [view.joined for view in views.values()])
@@ -307,7 +311,7 @@ class KeptRooms:
     # ── Working it out ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _keep_shape(self, number: int) -> _RoomsAlone:
-        """Computes the fit of a shape in all clusters."""
+        """Returns the rooms of a shape in all clusters if nothing is reserved. Computes them again after a change."""
         known = self._alone.get(number)
         if known is not None and known.changes == self._changes:
             return known
@@ -331,7 +335,10 @@ class KeptRooms:
         return known
 
     def _rooms_of_shape(self, number: int, total: Int64s) -> tuple[Int64s, Int64s, Int64s]:
-        """Returns certain, possible and the limiting promises, by index of a place. total: when nothing is reserved."""
+        """Returns three arrays by index of a place: certain, possible, and the promised replicas that limit certain.
+
+        total: the room by place if nothing is reserved.
+        """
         certain, possible, bound_by = total.copy(), total.copy(), np.full(len(total), -1)
         for layer, positions in enumerate(self._positions):
             at, found = self._promises.rooms_in_clusters(layer, number, positions)
@@ -340,6 +347,7 @@ class KeptRooms:
         return certain, possible, bound_by
 
     def _find_rooms_in_slot(self, slot: _Slot, number: int) -> None:
+        # Many questions about one cluster are answered together, as long as the arrays stay small.
         asked = np.array([number])
         kept, places = np.flatnonzero(slot.fits.kept_shapes_mask), len(self._promises.places_by_shape(slot.index))
         if len(slot.found) >= ONE_BY_ONE and len(kept) * max(1, places) <= PAIRS_MAX:

@@ -16,14 +16,15 @@ from spillway.model import HOSTNAME_LABEL, Int64s, Shape
 SHAPES_MAX = 4096
 """The most kept shapes. If there are more, all are forgotten, and each comes back when it is asked about."""
 RESERVED_MAX = 3 * SHAPES_MAX // 4
-"""Reserved shapes that are kept. The rest of SHAPES_MAX is for other shapes, until all are forgotten again."""
+"""The most reserved shapes for which rooms are kept. The rest of SHAPES_MAX is for shapes that are only asked about."""
 RESOURCES_MAX = 256
 """Names of resources. Each name is a column in an array of all shapes. A shape that asks for one more name is not kept.
 If all shapes were forgotten instead, one caller's new names would have every caller's shapes counted again.
 """
 REASONS_MAX = 1_024
-"""Reasons, of which each node selector is one. Each reason has a count for every shape in every cluster. Once there are
-so many, a shape with a new node selector, node affinity or toleration is not kept.
+"""The number of reasons why nodes take no more, above which no new one is added. Each node selector is such a reason,
+and each reason has a count for every shape in every cluster. Beyond this number, a shape with a new node selector, node
+affinity or toleration is not kept.
 """
 CHARACTERS_MAX = 32_768
 """Characters of a shape's selectors, tolerations, terms and names. 4,096 shapes are kept, so a longer one is not."""
@@ -34,7 +35,8 @@ _TEXT_ITSELF = 50
 NEW = -1
 OPEN = -1
 ABSENT = -2
-"""Codes of a row, in addition to reasons. OPEN: labels, taints and states admit the shape. ABSENT: it has no node."""
+"""NEW: a shape that has no number yet. The others are codes of a row, in addition to the numbers of reasons. OPEN:
+labels, taints and state of the node admit the shape. ABSENT: the row has no node."""
 
 
 class KeptShapes:
@@ -43,10 +45,10 @@ class KeptShapes:
     This includes the numbers of resources and reasons. Callers compare `forgotten` to notice it.
     shapes: by number.
     requests: int64 [numbers, resources], 0 where nothing is requested.
-    losses: float64 [numbers, numbers], the most replicas of the second shape that lose their room to one replica of the
-    first. It is 0 for a shape and itself, as its own replicas are counted separately.
+    losses: float64 [numbers, numbers]. losses[a, b] is the most replicas of shape b that lose their room to one replica
+    of shape a. losses[a, a] is 0, as a shape's own replicas are counted separately.
     costs: the transpose of losses, so that each question about one shape reads neighbouring values.
-    demands: the parts of shapes that filters read, by number. demand: [numbers], the demand of each shape.
+    demands: for each demand (selectors, tolerations, volume limits), a shape that has it. demand: [numbers].
     kinds: (demand, requested resources), which together decide on what nodes a shape may ever be. kind: [numbers].
     bit: [numbers], the bit of the shape's kind.
     reasons: texts by number.
@@ -99,7 +101,7 @@ class KeptShapes:
         return number
 
     def can_keep_shape(self, shape: Shape) -> bool:
-        """Returns whether the shape can be numbered without making other numbers void."""
+        """Returns whether the shape can get a number without making other numbers invalid."""
         return shape in self._ids or len(self._ids) < SHAPES_MAX
 
     def _has_columns_left(self, shape: Shape) -> bool:
@@ -207,15 +209,15 @@ def _texts_of_shape(shape: Shape) -> Iterator[str]:
 
 @lru_cache(maxsize=SHAPES_MAX)
 def shape_without_pod_terms(shape: Shape) -> Shape:
-    """Returns the shape without the parts that look at pods, ports or names.
+    """Returns the shape without its terms about pods, host ports or the node's name.
 
-    A node that refuses it refuses the shape, too.
+    A node that takes no replica of the result takes no replica of the shape either.
     """
     return replace(shape, host_ports=(), apart=(), near=(), spread=(), node_name="", unmodelled=())
 
 
 def _most_replicas_lost(taken: Int64s, asked: Int64s) -> Int64s:
-    """Returns the most ⌈taken/asked⌉ over the requested resources, which are the last axis."""
+    """Returns the largest ⌈taken/asked⌉ of the requested resources. The resources are the last axis of the arrays."""
     rounded_up = -(-taken // np.maximum(asked, 1))
     most: Int64s = np.where(asked > 0, rounded_up, 0).max(axis=-1)
     return most

@@ -1,6 +1,6 @@
-"""Computes what unbound replicas may do to each other by their labels, in addition to taking room.
+"""Computes how unbound replicas may keep each other from nodes by their labels, in addition to taking room.
 
-The node of an unbound replica is not known, so each counts at the worst that it can do. Unknown labels may be any.
+The node of an unbound replica is not known, so the worst node is assumed. A shape with unknown labels may have any.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -30,7 +30,7 @@ def has_pod_terms(shape: Shape) -> bool:
 
 
 Effects = dict[tuple[int, int], Effect]
-"""By (shape that pays, shape of the replica), both as indices: every pair with any effect."""
+"""Effects by (index of the shape that loses room, index of the replica's shape). Pairs without an effect are absent."""
 
 
 def effects_between_shapes(shapes: Sequence[Shape]) -> Effects:
@@ -71,7 +71,7 @@ def _add_effects(effects: Effects, looker: tuple[int, Shape], others: "ByLabel",
             effect = effects.setdefault((index, first + other), Effect())
             effect.bars = ALL if spread.others_only else effect.bars
             effect.marks += 0 if spread.others_only else 1
-    if shape.near:
+    if shape.near:  # A replica that the affinity selects may draw this shape's replicas to its own domain.
         for other in set.intersection(*(set(others.selected_by_term(term, shape)) for term in shape.near)):
             effects.setdefault((index, first + other), Effect()).bars = ALL
 
@@ -81,7 +81,10 @@ def _is_same_shape(one: Shape, other: Shape) -> bool:
 
 
 class ByLabel:
-    """Finds shapes by namespace and label. lookers: the shapes that look at other pods."""
+    """Finds shapes by namespace and labels. A shape with unknown labels is always found.
+
+    lookers: the indices of shapes with affinity, anti-affinity or spread, which look at other pods.
+    """
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
         self.shapes = shapes

@@ -1,4 +1,4 @@
-"""Defines limits of a number of replicas as codes with details, for decisions. division.words makes the text."""
+"""Defines the reasons that limit a number of replicas, as codes with details. division.words makes texts of them."""
 
 from enum import StrEnum
 from functools import lru_cache
@@ -36,11 +36,11 @@ class LimitCode(StrEnum):
 
 
 class Limit(NamedTuple):
-    """A limit of a number of replicas.
+    """The reason why no more replicas fit, with details.
 
-    number: replicas, seconds or amounts.
-    names: clusters, quotas or objects, as division.words reads them.
-    nodes: only with the code NODES. Its number then counts the replicas that are not bound yet; 0 if they cost nothing.
+    number: replicas, seconds or amounts, by the code.
+    names: clusters, quotas or objects, by the code, as division.words reads them.
+    nodes: only with the code NODES. `number` then counts the replicas that are not bound yet; 0 if they take no room.
     said: the whole text, if other code wrote it (the age of a cluster's view, limits from records); else empty.
     """
 
@@ -60,5 +60,5 @@ def limit_by_nodes(nodes: NodeLimit, not_bound: int = 0) -> Limit:
 
 @lru_cache(maxsize=4096)
 def limit_by_promised(count: int) -> Limit:
-    """Returns the limit that replicas of another workload are promised and not bound yet. count: these replicas."""
+    """Returns the limit for room that is promised to replicas of another workload. count: these unbound replicas."""
     return Limit(LimitCode.PROMISED, count)

@@ -1,4 +1,4 @@
-"""Keeps the promises of each cluster that are not bound yet, and computes the room that they leave."""
+"""Keeps the reservations of each cluster, and computes the room that they leave for more replicas."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -63,7 +63,7 @@ class _Sides:
 
 
 class ClusterReservations:
-    """Reservations by cluster and workload. A room is kept as long as neither they nor the cluster change."""
+    """Keeps reservations by cluster and workload. A computed room is kept until they or the cluster change."""
 
     def __init__(self) -> None:
         self._reserved: dict[str, dict[WorkloadKey, Reservation]] = {}
@@ -99,7 +99,7 @@ class ClusterReservations:
                 self.set_reservation(cluster, key, entry)
 
     def reserved_places(self) -> Iterator[tuple[WorkloadKey, str]]:
-        """Yields the workloads and clusters with reservations."""
+        """Yields each (workload, cluster) pair with a reservation."""
         return ((key, cluster) for cluster, entries in self._reserved.items() for key in entries)
 
     def set_reservation(self, cluster: str, key: WorkloadKey, reservation: Reservation) -> bool:
@@ -138,8 +138,8 @@ class ClusterReservations:
             kept.add_odd_reservation(cluster, sign)
 
     def _count_reserved_shape(self, shape: Shape, more: int) -> None:
-        """Counts the reserved replicas of each shape. A placement often has the same shape in every cluster."""
-        last, total = self._last
+        """Adds to the number of reserved replicas of a shape, over all clusters."""
+        last, total = self._last  # A placement often has the same shape in every cluster, so the last one is kept.
         if last is not shape:
             total = self._shapes_reserved.setdefault(shape, [0])
             self._last = shape, total
@@ -149,13 +149,13 @@ class ClusterReservations:
             self._last = None, []
 
     def revision_of_cluster(self, cluster: str) -> int:
-        """Returns a number that grows with each change of the cluster's reservations that set() reports."""
+        """Returns a number that grows with each change that set_reservations() reports for the cluster."""
         return self._revisions.get(cluster, 0)
 
     def rooms_of_fleet(self, views: Mapping[str, ClusterView], shape: Shape, seen: int | None = None) -> FleetRooms:
-        """Returns the room by cluster, on existing nodes (False) and, if any, on new nodes of node groups (True).
+        """Returns the room by (cluster, node_groups): on existing nodes (False), or on new nodes of node groups (True).
 
-        seen: another number whenever the clusters or their nodes have changed; None: changes are not counted.
+        seen: a number that changes whenever the clusters or their nodes change; None: changes are not counted.
         """
         kept, number = self._kept_rooms_and_number(shape)
         if kept is None or number is None:
@@ -169,9 +169,9 @@ class ClusterReservations:
         return rooms
 
     def _kept_rooms_and_number(self, shape: Shape) -> tuple[KeptRooms | None, int | None]:
-        """Returns the kept rooms and the shape's number.
+        """Returns the kept rooms and the shape's number in them.
 
-        None for rooms: too many shapes are reserved. None for number: not kept.
+        The rooms are None when too many shapes are reserved. The number is None for a shape that is not kept.
         """
         if len(self._shapes_reserved) > RESERVED_MAX:
             self._kept = None
@@ -182,7 +182,7 @@ class ClusterReservations:
             for cluster, entries in self._reserved.items():
                 for reservation in entries.values():
                     self._reserve_in_kept(self._kept, cluster, reservation)
-            number = self._shapes.number_of_shape(shape)
+            number = self._shapes.number_of_shape(shape)  # The reserved shapes may have made the first number invalid.
         return self._kept, number
 
     def _reserve_in_kept(self, kept: KeptRooms, cluster: str, reservation: Reservation) -> None:
@@ -218,7 +218,7 @@ class ClusterReservations:
         return kept is not None and number is not None and kept.has_no_fitting_node(view, number)
 
     def unreserved_room(self, view: ClusterView, shape: Shape) -> tuple[int, NodeLimit]:
-        """Returns how many more replicas existing nodes take if nothing is reserved there, and the limit."""
+        """Returns how many more replicas existing nodes take if nothing is reserved there, and what limits them."""
         kept, number = self._kept_rooms_and_number(shape)
         if kept is None or number is None or view.nodes.pods.may_repel_pods_of(shape.namespace):
             found = view.fit_of_shape(shape)
@@ -239,12 +239,15 @@ class ClusterReservations:
         return kept[1] or has_pod_terms(shape) or view.nodes.pods.may_repel_pods_of(shape.namespace)
 
     def _label_test(self, view: ClusterView, shape: Shape) -> Callable[[Shape], bool]:
-        """Returns a test of reserved shapes: whether equal ones with other labels are different for this shape."""
+        """Returns a function that tells whether a reserved shape's labels matter for this shape.
+
+        If they do, reserved shapes that are equal except for their labels must not be summed.
+        """
         looked_at, repels = self.do_labels_matter(view, shape), view.nodes.pods.may_repel_pods_of
         return lambda other: looked_at or repels(other.namespace)
 
     def do_traits_matter(self, view: ClusterView, shape: Shape) -> bool:
-        """Returns whether rooms for equal shapes may differ in this cluster."""
+        """Returns whether equal shapes may have different rooms in this cluster because of their labels or quotas."""
         return bool(view.quotas.get(shape.namespace)) or self.do_labels_matter(view, shape)
 
     def _relevant_traits(self, view: ClusterView, shape: Shape) -> PodTraits:
@@ -253,13 +256,13 @@ class ClusterReservations:
     def room_without_workload(
         self, view: ClusterView, shape: Shape, node_groups: bool, without: WorkloadKey | None = None
     ) -> Room:
-        """Returns the room as if nothing were reserved for one workload, within nodes and quotas."""
+        """Returns the room, within nodes and quotas, as if nothing were reserved for the workload `without`."""
         entries = list(self._reservations_of_others(view.name, without))
         sides = _Sides(view, entries, self._label_test(view, shape), view.fit_of_shape)
         return self._room_within_quotas(view, shape, node_groups, without, sides)
 
     def _kept_sides(self, view: ClusterView, shape: Shape) -> _Sides:
-        """Returns the cluster's sides. They are kept until its nodes or reservations change."""
+        """Returns the prepared reservations of the cluster. They are kept until its nodes or reservations change."""
         matter, revision = self.do_labels_matter(view, shape), self._revisions.get(view.name, 0)
         of = (view, view.nodes, view.nodes.revision, view.joined, revision, matter)
         known = self._sides.get(view.name)
@@ -272,7 +275,7 @@ class ClusterReservations:
         return known[1]
 
     def _fit_of_reserved(self, view: ClusterView, shape: Shape) -> Fit:
-        """Returns the fit of a reserved shape."""
+        """Returns the fit of a reserved shape, from the kept arrays where they suffice."""
         kept, number = self._kept_rooms_and_number(shape)
         if kept is None or number is None or view.nodes.pods.may_repel_pods_of(shape.namespace):
             return view.fit_of_shape(shape)
@@ -320,7 +323,10 @@ class ClusterReservations:
         return room_within(room_in_groups(shape, groups, new), left)
 
     def room_on_future_nodes(self, view: ClusterView, shape: Shape, nodes: ClusterNodes, without: WorkloadKey) -> Room:
-        """Returns the room on the nodes in their future state, after the reservations of all other workloads."""
+        """Returns the room on nodes in a state that the caller assumes for the future, `nodes`.
+
+        The reservations of all workloads but `without` are subtracted.
+        """
         others = (entry.entries for entry in self._reservations_of_others(view.name, without))
         reserved = _summed_by_shape(others, self._label_test(view, shape))
         return room_on_nodes(
@@ -339,7 +345,7 @@ class ClusterReservations:
         return max(0, then - self.room_in_cluster(view, shape, False).certain)
 
     def _view_with_returned_nodes(self, view: ClusterView) -> ClusterView | None:
-        """Returns the cluster with its nodes from after_return; None when nothing is lent."""
+        """Returns the cluster as if all lent nodes were back (nodes_after_return); None when no node is lent."""
         nodes = view.nodes
         if not nodes.has_lent_nodes:
             self._returned.pop(view.name, None)
@@ -370,7 +376,7 @@ def _summed_by_shape(
 ) -> list[tuple[Shape, int]]:
     """Sums equal shapes into one entry, in the order of first occurrence.
 
-    by_label: shapes that must have equal labels, too.
+    by_label: returns whether shapes equal to this one are summed only if their labels are equal, too.
     """
     shapes: dict[tuple[Shape, LabelSet], Shape] = {}
     counts: Counter[tuple[Shape, LabelSet]] = Counter()

@@ -1,8 +1,8 @@
 """Computes how many replicas the quotas of a namespace admit.
 
-Source: ResourceQuota of the Kubernetes API (v1.36) and its evaluator of pods. Replicas use only pods and their
-resources of what a quota counts. A quota of a resource that a template does not name is not counted: a LimitRange may
-set it, or the API server refuses the pods.
+Source: ResourceQuota of the Kubernetes API (v1.36) and its evaluator of pods. Of all that a quota can count, replicas
+use only pods and the pods' resources. A quota for a resource that the template does not name is ignored: a LimitRange
+may set the amount, or the API server refuses the pods.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,7 +20,7 @@ COMPUTE = ("cpu", "memory")
 class QuotaAllowance:
     """The number of further replicas that the quotas admit, and the quota that limits them.
 
-    certain: replicas in addition to all reserved ones. possible: replicas if nothing were reserved.
+    certain: further replicas if all reserved replicas come, too. possible: further replicas if nothing were reserved.
     """
 
     certain: int = UNLIMITED

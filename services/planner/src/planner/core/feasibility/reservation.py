@@ -1,4 +1,7 @@
-"""Computes the replicas that are reserved for a placement and not yet counted in its cluster (P4). Not stored."""
+"""Computes the replicas that are reserved for a placement and not yet counted in its cluster (P4).
+
+Reservations are never stored: they follow from placements and capacity records.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,10 +13,11 @@ from spillway.model import NO_GENERATION, Part, Shape, WorkloadFacts
 class Reservation(NamedTuple):
     """The reservation of one workload in one cluster.
 
-    free, new: unbound replicas that were promised existing nodes, and new nodes.
+    free: unbound replicas that were promised a place on existing nodes.
+    new: unbound replicas that were promised a place on new nodes.
     counted: the workload's counted pods there.
-    entries: (shape, count) that the free ones and a rolling template cost the existing nodes.
-    new_entries: (shape, count) that the new ones cost the new nodes.
+    entries: (shape, count) to reserve on existing nodes, for `free` and for pods that a rolling template replaces.
+    new_entries: (shape, count) to reserve on new nodes, for `new`.
     """
 
     free: int
@@ -27,7 +31,7 @@ NOTHING_RESERVED = Reservation(0, 0, 0, (), ())
 
 
 def is_carried_out(part: Part, facts: WorkloadFacts | None, surge: int) -> bool:
-    """Returns whether the cluster's record shows the object as this part wants it, seen by its controller."""
+    """Returns whether the capacity record shows the object at the part's version, and its controller follows it."""
     return (
         facts is not None
         and facts.version == part.version
@@ -44,11 +48,12 @@ def compute_reservation(
     surge: int,
     completions: int | None = None,
 ) -> Reservation:
-    """Computes max(0, hold − counted) of one workload in one cluster, both from one capacity record.
+    """Computes the reservation of one workload in one cluster: max(0, hold − counted) replicas.
 
+    hold: the most replicas that the part may have there. It and `counted` come from one capacity record.
     While pods of two templates may exist, an unbound replica may become a pod of either. So it is reserved once in each
-    shape: where one does not fit, the other may. The surge is reserved in the new shape alone. Each counted pod that
-    may be of the old template also reserves what the new template asks for beyond it.
+    shape. The surge is reserved in the new shape alone. For each counted pod that may be of the old template, the
+    amounts are reserved by which the new template requests more.
     completions: for a Job, the total number of pods that must succeed.
     """
     if facts is None:
@@ -101,14 +106,15 @@ def _reservation_of_one_shape(part: Part, missing: int, counted: int, shape: Sha
 
 
 def _replicas_to_run(replicas: int, facts: WorkloadFacts, completions: int | None) -> int:
-    """Returns how many replicas of a carried-out part must still run: 0 of an ended Job, else the open completions."""
+    """Returns how many replicas of a carried-out part still have to run. For a Job, that is at most the number of
+    completions that are missing; 0 once it has ended."""
     if facts.ended:
         return 0
     return replicas if completions is None else min(replicas, max(0, completions - facts.succeeded))
 
 
 def is_job_over(part: Part, said: WorkloadObserved | None) -> bool:
-    """Returns whether nothing is reserved for a part because its Job ended and its object is gone."""
+    """Returns whether the part's Job has ended and its object is gone, so that nothing is reserved for it any more."""
     return said is not None and (said.state, said.version) == (STATE_ENDED, part.version)
 
 
@@ -123,7 +129,7 @@ def is_rolling(part: Part, facts: WorkloadFacts | None, rolling_from: Sequence[S
 
 
 def is_object_settled(facts: WorkloadFacts, surge: int) -> bool:
-    """Returns whether the controller has seen the object as it is, and no pods of a larger earlier number are left."""
+    """Returns whether the controller follows the object as it is, and no pods beyond replicas and surge are left."""
     return facts.observed_current and facts.status_replicas <= facts.spec_replicas + surge
 
 

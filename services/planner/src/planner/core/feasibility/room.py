@@ -28,9 +28,9 @@ from spillway.model import Int64s, NodeGroup, Shape
 class Room(NamedTuple):
     """The room for more replicas in one cluster.
 
-    certain: replicas that run no matter which nodes the member's scheduler chooses.
-    possible: at most that many replicas run; certain ≤ possible.
-    limited_by: what limits certain.
+    certain: the number of replicas that run no matter which nodes the member's scheduler chooses.
+    possible: the most replicas that can run if the scheduler chooses well; certain ≤ possible.
+    limited_by: the reason why `certain` is not larger.
     when_empty: whether the shape would run here if nothing else did.
     """
 
@@ -45,9 +45,10 @@ NO_ROOM = Room(0, 0, NO_LIMIT, when_empty=False)
 
 
 def replicas_lost_to_pod(taken: Mapping[str, int], shape: Mapping[str, int], largest: int) -> int:
-    """Returns the most replicas of a shape that one pod with these requests can cost a cluster.
+    """Returns the most replicas of a shape that lose their room to one pod.
 
-    On its node it takes room for at most ⌈taken/request⌉ of them in each resource, and never more than the node has.
+    On its node the pod takes room for at most ⌈taken/request⌉ replicas in each resource, and never for more than the
+    node takes. taken: the pod's requests. shape: the requests of the shape. largest: the most that one node takes.
     """
     most = max((-(-taken.get(name, 0) // amount) for name, amount in shape.items()), default=0)
     return min(most, largest)
@@ -70,12 +71,14 @@ class NodeReservations:
 
     counts: [k], unbound replicas. limits: the FitLimits of each. requests: [k, names].
     words: for each, one bit a node: whether the node takes a replica.
-    slack: [k], room that each can lose and still bind all its replicas; negative: it cannot bind them even now.
-    per_node_of: returns Fit.per_node of a shape; None: from the fits.
+    slack: [k], the replicas' room that each can lose and still bind all its replicas; negative: it cannot do so now.
     """
 
     def __init__(self, reserved: Fits, per_node_of: Callable[[Shape], Int64s] | None = None) -> None:
-        """Makes the vectors. reserved: equal shapes must be one entry."""
+        """Makes the vectors. reserved: equal shapes must be one entry.
+
+        per_node_of: returns Fit.per_node of a shape; None: it is read from the fits in `reserved`.
+        """
         fits = [other for _, _, other in reserved]
         self.shapes = [other for other, _, _ in reserved]
         self.counts = np.array([count for _, count, _ in reserved], np.int64)
@@ -96,7 +99,7 @@ class NodeReservations:
         return self._fits[index].per_node if self._per_node_of is None else self._per_node_of(self.shapes[index])
 
     def shapes_sharing_nodes(self, words: npt.NDArray[np.uint64]) -> Bools:
-        """Returns [k]: which of them may come to a node in these words."""
+        """Returns [k]: whether the reserved shape fits on any of these nodes. words: one bit a node."""
         meets: Bools = np.logical_or.reduce(self.words & words, axis=1)
         return meets
 
@@ -114,7 +117,7 @@ class NodeReservations:
 
 
 def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | NodeReservations) -> Room:
-    """Returns the room on the existing nodes. The reserved entries include the entries of the shape itself."""
+    """Returns the room for a shape on the existing nodes. `reserved` includes unbound replicas of the shape itself."""
     there = reserved if isinstance(reserved, NodeReservations) else NodeReservations(reserved)
     if not there.shapes:
         return Room(fit.total, fit.possible, limit_by_nodes(fit.node_limit()), fit.when_empty)
@@ -130,10 +133,12 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | NodeReservations) -> 
         else:
             loss = int(costs_others[victim])
             costs_others[victim] = _replicas_cost(effect, loss, there.limits[victim], bool(meets[victim]))
+    # Each unbound replica of the shape itself takes exactly one place, so these are subtracted as a number.
     of_own = int(counts[same].sum())
     possible = max(0, fit.possible - of_own)
     certain = min(possible, max(0, fit.certain_replicas_after_loss(int((counts * costs)[~same].sum())) - of_own))
     limit = limit_by_nodes(fit.node_limit(), 0 if certain == possible else int(counts.sum()))
+    # More replicas must also leave each reserved shape enough room for all its replicas. Negative slack limits nothing.
     bounds = np.flatnonzero((there.slack >= 0) & (costs_others > 0) & ~same).tolist()
     allowed = ((int(there.slack[index] // costs_others[index]), -int(counts[index])) for index in bounds)
     least, count = min(allowed, default=(certain, 0))
@@ -143,7 +148,10 @@ def room_on_nodes(shape: Shape, fit: Fit, reserved: Fits | NodeReservations) -> 
 
 
 def _is_own_shape(shape: Shape, fit: Fit, there: NodeReservations, index: int) -> bool:
-    """Returns whether an equal shape counts as the shape's own replicas: running pods may bar one of them by labels."""
+    """Returns whether reserved replicas of an equal shape count as replicas of this shape.
+
+    With other labels they do so only if they fit on the same nodes: running pods may keep one of the two away.
+    """
     labels = there.shapes[index].traits.labels == shape.traits.labels
     return labels or np.array_equal(there.replicas_per_node(index), fit.per_node)
 
@@ -153,13 +161,16 @@ def _limits_of_fit(fit: Fit) -> FitLimits:
 
 
 def _node_bits(fit: Fit) -> npt.NDArray[np.uint64]:
-    """Returns the nodes that take one, in bits."""
+    """Returns one bit for each node: whether it takes a replica. The bits are packed into words of 64."""
     bits = np.packbits(fit.per_node > 0)
     return np.pad(bits, (0, -len(bits) % 8)).view(np.uint64)
 
 
 def _replicas_cost(effect: Effect, loss: int, limits: FitLimits, meets: bool) -> int:
-    """Returns the most replicas that one replica costs a shape. A node can be barred only where both may be."""
+    """Returns the most replicas of a shape that lose their room to one replica of another shape.
+
+    loss: by requests alone. meets: whether both shapes fit on a common node; only such a node can be closed.
+    """
     if effect.bars == ALL:
         return limits.possible
     barred = limits.largest if effect.bars == NODE and meets else 0
@@ -195,7 +206,10 @@ def _losses_by_shape(taken: Int64s, shapes: Int64s) -> Int64s:
 
 
 def fit_with_node_groups(fit: Fit, shape: Shape, groups: Sequence[tuple[NodeGroup, int]]) -> Fit:
-    """Returns the fit on existing nodes and all that the groups could still make, with a column for each group."""
+    """Returns the fit on the existing nodes and on all nodes that the groups can still make.
+
+    Fit.per_node gets one more entry for each group: the replicas on one of its new nodes.
+    """
     takes = [(replicas_on_group_node(shape, group), max(0, group.nodes_max - existing)) for group, existing in groups]
     total = sum(per_node * nodes for per_node, nodes in takes)
     more = np.array([per_node if nodes else 0 for per_node, nodes in takes], np.int64)
@@ -209,9 +223,9 @@ def fit_with_node_groups(fit: Fit, shape: Shape, groups: Sequence[tuple[NodeGrou
 
 
 def room_within(inner: Room, outer: Room) -> Room:
-    """Returns the inner room, with the outer one's certain number if that is smaller.
+    """Returns the inner room, with the certain number of the outer room if that is smaller.
 
-    The outer room counts more nodes and more promises. Both conditions must hold.
+    The outer room has more nodes, but more promises count there. A replica is certain only if it is so in both.
     """
     if outer.certain >= inner.certain:
         return inner

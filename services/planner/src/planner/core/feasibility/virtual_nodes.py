@@ -20,7 +20,7 @@ from spillway.model import NODE_LENT, Int64s
 
 Views = Mapping[str, ClusterView]
 Real = tuple[str, str]
-"""The owner, by the first name of its API server, and the node as the label names it."""
+"""(owner, node) of a virtual node. The owner has the first name of its API server; the node, its name in the label."""
 NO_ROW = -1
 NO_POOL, THIS_POOL, OTHER_POOL = 0, 1, 2
 """The pool that an owner's row names."""
@@ -30,9 +30,10 @@ NOTHING: Bools = np.zeros(0, np.bool_)
 class _Pool:
     """The virtual nodes of one cluster.
 
-    rows: [nodes], the row of each. real: the lent node that each stands for. by_owner: their positions by owner.
+    rows: [virtual nodes], the row of each. real: the lent node that each stands for.
+    by_owner: the positions of virtual nodes in these lists, by owner.
     only_here: whether no other virtual node of this cluster stands for the same node.
-    only_one: whether no other virtual node of any cluster does.
+    only_one: whether no other virtual node of any cluster stands for the same node.
     """
 
     def __init__(self, name: str, nodes: ClusterNodes, views: Views) -> None:
@@ -54,7 +55,7 @@ class _Pool:
         return self.nodes is nodes and self.labels_revision == nodes.labels_revision
 
     def counted_mask(self, owner: str, views: Views) -> Bools:
-        """Returns [positions of the owner]: whether the virtual node counts."""
+        """Returns for each virtual node of the owner, in the order of by_owner, whether it counts."""
         at = self.by_owner[owner]
         view = views.get(owner)
         if view is None:
@@ -63,6 +64,7 @@ class _Pool:
         said: Bools = rows != NO_ROW
         if said.any():
             said &= view.nodes.state[rows] == NODE_LENT
+        # A row of an older snapshot names no pool. Then the node counts only if no cluster has another one for it.
         named: Bools = said & (pools == THIS_POOL) & self.only_here[at]
         unnamed: Bools = said & (pools == NO_POOL) & self.only_one[at]
         return named | unnamed
@@ -110,9 +112,9 @@ class VirtualNodes:
         return self._mark_uncounted_nodes(views, None)
 
     def follow_all_clusters(self, views: Views) -> list[str]:
-        """Applies all nodes again after clusters came, left or turned out to be twins.
+        """Applies the nodes of all clusters again, after clusters joined, left or turned out to be twins.
 
-        Returns clusters where other nodes count.
+        Returns the clusters where other nodes count than before.
         """
         self._pools = {}
         for name in views:
@@ -121,7 +123,7 @@ class VirtualNodes:
         return self._mark_uncounted_nodes(views, None)
 
     def _index_cluster(self, views: Views, name: str) -> bool:
-        """Adds the virtual nodes of a cluster. A second name of an API server has none, as nothing counts there."""
+        """Adds the virtual nodes of a cluster. Returns whether it has any; a second name of an API server has none."""
         nodes = views[name].nodes
         nodes.unlent[:] = False
         if views[name].twin_of or not nodes.lent_node_by_label_set():

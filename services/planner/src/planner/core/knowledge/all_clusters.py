@@ -1,4 +1,4 @@
-"""Keeps values of all clusters that each plan asks for (who has joined, all ages) until a cluster changes them."""
+"""Keeps values of all clusters that each plan needs (joined clusters, their ages) until a cluster changes them."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -12,9 +12,10 @@ from spillway.feasibility.cluster_view import NEVER, ClusterView
 
 
 class ChangeCounts:
-    """Counts changes, so that results can be kept. None: changes are not counted.
+    """Counts changes of clusters, so that a result can be kept while a count stays the same.
 
-    nodes: raised when a cluster, its membership or its nodes changed. heard: raised by every message of a cluster, too.
+    nodes: grows when a cluster, its membership or its nodes changed. heard: grows with every message of a cluster, too.
+    Both are None while changes are not counted.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class ChangeCounts:
 
 
 class JoinedClusters:
-    """The clusters of the fleet. seen: as in ChangeCounts; while it is the same, the result is kept."""
+    """Keeps the list of the fleet's clusters. seen: ChangeCounts.nodes; while it is the same, the list stays."""
 
     def __init__(self) -> None:
         self._seen: int | None = None
@@ -77,7 +78,10 @@ def first_names_by_twin(views: Mapping[str, ClusterView]) -> dict[str, str]:
 
 
 def newly_known_api_servers(views: Mapping[str, ClusterView]) -> list[ClusterJoined]:
-    """Returns new ClusterJoined records of clusters that report an API server which no other one reports or has."""
+    """Returns new ClusterJoined records for clusters that report another API server than their record has.
+
+    A cluster whose API server any other cluster reports, or has in its record, gets no new record.
+    """
     said = [(view.api_server, view.joined) for view in views.values() if view.joined is not None]
     new = [(server, joined) for server, joined in said if server and joined.api_server != server]
     if not new:
@@ -87,7 +91,7 @@ def newly_known_api_servers(views: Mapping[str, ClusterView]) -> list[ClusterJoi
 
 
 def mark_twins(views: Mapping[str, ClusterView]) -> tuple[dict[str, str], list[str]]:
-    """Returns what twins() returns, and the clusters whose twin changed. Also writes the twins into the views."""
+    """Writes each cluster's twin into its view. Returns first_names_by_twin(), and the clusters whose twin changed."""
     found = first_names_by_twin(views)
     others = [name for name, view in views.items() if view.twin_of != found.get(name, "")]
     for name in others:
@@ -106,10 +110,10 @@ def has_heard_all_since(views: Mapping[str, ClusterView], since: float, now: flo
 
 
 class ClusterAges:
-    """Computes for all clusters at once what ClusterView computes for one.
+    """Computes the ages of all clusters at once. The results equal those of ClusterView for one cluster.
 
-    Every answer is for the moment that the caller gives. heard: as in ChangeCounts; while it is the same, no cluster
-    is read again. While the moment is also the same, nothing is computed again.
+    now: the moment that the ages are for. heard: ChangeCounts.heard; while it is the same, no cluster is read again.
+    While `now` is also the same, nothing is computed again.
     """
 
     def __init__(self) -> None:
@@ -146,7 +150,7 @@ class ClusterAges:
             return
         ages = np.rint((self._said + (now - self._heard_at)) * 1000)
         ages[self._never] = NEVER
-        # Rounded ages near the limit may be wrong either way, so these clusters are asked exactly.
+        # A rounded age near the limit may be on the wrong side of it. So these clusters are computed exactly.
         unsure = (ages < 0) | (ages > age_max_seconds * 1000 - 1) | self._unsure
         some = [self._names[index] for index in unsure.nonzero()[0].tolist()]
         self._not_fresh = frozenset(name for name in some if views[name].staleness_reason(now, age_max_seconds))

@@ -1,4 +1,4 @@
-"""Names the causes of moves, and the questions to the brakes before replicas move without a request by name."""
+"""Names the causes of moves. Defines how the brakes are asked before replicas move without a request by name."""
 
 from collections.abc import Iterable
 from typing import Final, Protocol
@@ -26,8 +26,8 @@ CAUSE_WAITING: Final = "Waiting"
 
 
 class Allowance(Protocol):
-    """Answers how many replicas may move now. It is called often, so it must be cheap. Only `spend_budget` uses the
-    budget."""
+    """Answers how many replicas may move now. It is asked often, so each answer must be cheap. Only spend_budget()
+    uses up the budget."""
 
     @property
     def allowance_revision(self) -> int:
@@ -37,10 +37,11 @@ class Allowance(Protocol):
         """Returns how many of `replicas` may leave this cluster now: 0 when frozen, unconfirmed or out of budget."""
 
     def spend_budget(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
-        """Takes replicas that do move from the budget."""
+        """Subtracts replicas that really move from the budget."""
 
     def is_frozen(self, cluster: str, key: WorkloadKey) -> bool:
-        """Returns whether nothing may move or be taken back there: the fleet, the cluster or the workload is frozen."""
+        """Returns whether the fleet, the cluster or the workload is frozen, so that no replica may move or be taken
+        back there."""
 
     def frozen_clusters_among(self, clusters: Iterable[str], key: WorkloadKey) -> frozenset[str]:
         """Returns the clusters that are frozen for this workload."""

@@ -25,11 +25,11 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.scopes import FLEET_SCOPE, cluster_scope, workload_scope
 
 CAUSES_CONFIRMED: Final = frozenset((CAUSE_FAILOVER, CAUSE_RETURN, CAUSE_DRAIN, CAUSE_HOME, CAUSE_POLICY))
-"""Above a bound these causes wait for a confirmation. Lost is not listed: a person declared it for this cluster. Moves
-in the step of an Apply or Scale are not asked about here. Policy is for later moves, after a join or when room
-appears."""
+"""The causes that wait for a person's confirmation when they would move much. Lost is not one of them: a person has
+declared this cluster lost. Moves in the step of an Apply or Scale need no confirmation. The cause Policy is for later
+moves, after a cluster joined or when room appears."""
 CAUSES_IN_BUDGET: Final = CAUSES_CONFIRMED | {CAUSE_LOST}
-"""Causes that spend the budget. All others were asked for by name, or only take back replicas that never ran."""
+"""The causes whose moves use up the budget. A person asked for all other moves by name, or the replicas never ran."""
 
 MINUTE: Final = 60.0
 
@@ -49,7 +49,7 @@ def confirmation_scope(cause: str, cluster: str) -> str:
 class MoveBudget:
     """A token bucket: it fills evenly by `per_minute`, holds at most one minute's amount, and begins empty.
 
-    now: seconds of a clock that only grows; the first value begins the filling.
+    now: seconds of a clock that only grows. The bucket begins to fill at the first call.
     """
 
     per_minute: float
@@ -65,7 +65,7 @@ class MoveBudget:
     @property
     def whole_replicas(self) -> int:
         """Returns how many whole replicas may move."""
-        return max(0, floor(self.left + 1e-9))
+        return max(0, floor(self.left + 1e-9))  # The sum of many small fills may stay just below a whole number.
 
 
 @dataclass(slots=True)
@@ -93,10 +93,11 @@ class RecentMoves:
 
 
 class Brakes:
-    """Implements Allowance (allowance.py).
+    """Decides how many replicas may move now. Implements Allowance (allowance.py).
 
-    brakes, asked, given: by scope, from the log. Everything else is forgotten at the end of the turn.
-    wanted: by confirmation scope, the replicas that each cause would still move, as of the last step().
+    brakes, asked, given: the brakes, and the confirmations asked for and given, by scope. They come from the log.
+    Everything else is forgotten at the end of the turn.
+    wanted: by confirmation scope, the replicas that each cause would still move, by the last update_confirmations().
     moved: by cause, the replicas that have moved in this turn.
     """
 
@@ -125,7 +126,7 @@ class Brakes:
     # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply_event(self, event: BrakeEvent, offset: int = -1) -> None:
-        """Takes one event in. offset: −1 for our own new event. A record at or before a known offset is dropped."""
+        """Applies one event. offset: −1 for our own new event. A record at or before a known offset is dropped."""
         if self._is_known_offset(offset):
             return
         self._revision += 1
@@ -197,10 +198,10 @@ class Brakes:
     def allow_replicas(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> int:
         """Returns how many of `replicas` of a workload may move away from a cluster in this step.
 
-        Returns 0 for a cause that needs confirmation and was not in update_confirmations()'s `wanted`: nobody knows
-        how many replicas
-        it would move in total. The caller also asks is_frozen() about the target cluster. The budget is shared by all
-        clusters that one workload moves away from. Another workload may ask once this one has called spend_budget().
+        Returns 0 for a cause that needs confirmation and was not in the `wanted` of update_confirmations(): nobody
+        knows how many replicas it would move in total. The caller also asks is_frozen() about the target cluster. All
+        clusters that one workload moves away from share the budget. Before another workload asks, the caller must call
+        spend_budget() for this one.
         """
         if self._widest_brake_scope(cluster, key) or not self._is_confirmed(cause, cluster):
             return 0
@@ -219,7 +220,7 @@ class Brakes:
         return allowed
 
     def spend_budget(self, cause: str, cluster: str, key: WorkloadKey, replicas: int) -> None:
-        """Takes replicas that move away from this cluster from the budget. allow_replicas() must have allowed them."""
+        """Subtracts replicas that leave this cluster from the budget. allow_replicas() must have allowed them."""
         self.moved[cause] += replicas
         if cause in CAUSES_IN_BUDGET:
             self._budget.left -= replicas
@@ -242,6 +243,7 @@ class Brakes:
         scope = confirmation_scope(cause, cluster)
         if cause not in CAUSES_CONFIRMED or scope in self.given:
             return True
+        # A cause without a total is not confirmed, as nobody knows how many replicas it would move.
         if scope in self.asked or scope not in self._totals:
             return False
         return not self._is_above_bounds(self._unconfirmed[cause], self._fleet_replicas)
@@ -282,11 +284,11 @@ class Brakes:
 
     @property
     def replicas_over_budget(self) -> int:
-        """Returns how many replicas allow_replicas() was asked for in the last step and refused for want of budget."""
+        """Returns how many replicas allow_replicas() refused in the last step because the budget was used up."""
         return sum(self._over_budget.values())
 
     def replicas_moved_last_minute(self, now: float) -> int:
-        """Returns the replicas that the budget let move in the last 60 s of this turn. now: as in step()."""
+        """Returns how many replicas moved within the budget in the last 60 s of this turn. now: as in MoveBudget."""
         return sum(count for at, count in self._spent if now - at < MINUTE)
 
     def replicas_to_move_from(self, cluster: str = "") -> int:
@@ -314,6 +316,7 @@ class Brakes:
     def needs_confirmation(self, cause: str, cluster: str, replicas: int, fleet_replicas: int) -> bool:
         """Returns whether a cause that is about to begin would wait for a confirmation."""
         scope = confirmation_scope(cause, cluster)
+        # `replicas` replaces this cluster's own share of the sum, so only other clusters' shares are added to it.
         others = self._unconfirmed[cause] - (self._totals.get(scope, 0) if scope not in self.given else 0)
         return scope not in self.given and self._is_above_bounds(replicas + others, fleet_replicas)
 

@@ -1,4 +1,4 @@
-"""Finds why a cluster takes nothing new although it may have room: from anyone, of one shape, or of one workload."""
+"""Finds why a cluster takes no new replicas although it may have room: none at all, of a shape, or of a workload."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -70,7 +70,10 @@ def orphan_command_texts(state: ClosingState, key: WorkloadKey, kind: str, place
 
 
 def text_of_commands_to_keep(key: WorkloadKey, clusters: Collection[str], placed: Collection[str]) -> str:
-    """Returns the commands that take over a Deployment that runs in these clusters, as a clause without its object."""
+    """Returns a text with the commands that take over a Deployment in these clusters.
+
+    It ends with a verb ("keeps", "keep"). The caller adds the words that follow it.
+    """
     namespace, name = key
     every = sorted({*clusters, *placed})
     more = f" and {len(every) - CLUSTERS_NAMED_MAX} clusters more" if len(every) > CLUSTERS_NAMED_MAX else ""
@@ -91,7 +94,10 @@ def delete_command(key: WorkloadKey, kind: str) -> str:
 def why_closed(
     state: ClosingState, view: ClusterView, shape: Shape, now: float, key: WorkloadKey | None
 ) -> Limit | None:
-    """Returns why the cluster takes no replicas; None if it may. shape: as the cluster admits it. key: the workload."""
+    """Returns why the cluster takes no replicas; None if it may take some.
+
+    shape: as the cluster admits it. key: the workload that asks; None: checks nothing about a workload.
+    """
     cluster = view.name
     stale = view.staleness_reason(now, state.rules.capacity_age_max)
     if stale:

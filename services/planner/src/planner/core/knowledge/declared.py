@@ -12,7 +12,7 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Answered, Shape
 
 DependencyKey = tuple[str, str, str]
-"""Kind, namespace, name."""
+"""(kind, namespace, name) of an object that goes along with a workload."""
 
 
 class NamespaceUsage(NamedTuple):
@@ -25,14 +25,14 @@ class NamespaceUsage(NamedTuple):
 WORKLOAD_BYTES: Final = 1024
 """Bytes that each workload counts for in addition to its declaration: entries by its name, and its records."""
 VALUE_BYTES: Final = 64
-"""Bytes that each value of a shape counts for in addition to its text. In memory, short labels take eighteen times
-their encoded size."""
+"""Bytes that each value of a shape counts for in addition to its text. In memory, a short label takes eighteen times
+its encoded size."""
 ANSWER_BYTES: Final = 96
 """Bytes of a kept answer in addition to its key and text: the request's digest, the time, the encoding."""
 
 
 def declaration_bytes(event: WorkloadDeclared, along: Iterable[bytes] = ()) -> int:
-    """Returns the bytes of a declaration with all that it keeps, and of the objects that go along."""
+    """Returns the bytes that a declaration counts for. along: the manifests of objects that go along with it."""
     return (
         WORKLOAD_BYTES
         + len(event.manifest)
@@ -47,6 +47,7 @@ def declaration_bytes(event: WorkloadDeclared, along: Iterable[bytes] = ()) -> i
 def shape_bytes(shape: Shape) -> int:
     """Estimates the bytes of a shape in memory: its JSON, and VALUE_BYTES for each value that is not empty."""
     text = msgspec.json.encode(shape)
+    # A comma or an opening bracket stands before each value. Empty lists and texts are not counted as values.
     marks = text.count(b",") + text.count(b"[") + text.count(b"{")
     empty = 2 * text.count(b"[]") + text.count(b'""')
     return len(text) + VALUE_BYTES * max(marks - empty, 0)
@@ -76,7 +77,7 @@ class NamespaceDeclarations:
         return self._dependencies
 
     def usage_of_namespace(self, namespace: str) -> NamespaceUsage:
-        """Returns what a namespace holds."""
+        """Returns how many workloads and bytes a namespace has declared."""
         return NamespaceUsage(self._workloads[namespace], self._bytes[namespace])
 
     def workload_bytes(self, key: WorkloadKey) -> int:
@@ -114,7 +115,7 @@ class NamespaceDeclarations:
             self._replace_dependency(key, _dependency_as_kept(event, owner))
 
     def forget_workload(self, key: WorkloadKey) -> None:
-        """Forgets a workload."""
+        """Forgets a workload's declaration and the objects that go along with it."""
         for name in list(self._owned.get("/".join(key), ())):
             self._replace_dependency(name, None)
         size = self._sizes.pop(key, None)
@@ -153,7 +154,7 @@ def _remove_dependency_key(names: dict[str, dict[DependencyKey, None]], workload
 
 
 def _dependency_as_kept(event: DependencyDeclared, owner: WorkloadDeclared | None) -> DependencyDeclared:
-    """Drops the content of a dependency when a newer declaration of its workload does not list it."""
+    """Returns the record to store. It has no manifest if a newer declaration of its workload does not list it."""
     if owner is None or owner.generation < event.workload_generation or not event.manifest:
         return event
     listed = any((one.kind, one.name) == (event.kind, event.name) for one in owner.dependencies)

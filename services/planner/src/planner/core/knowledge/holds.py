@@ -11,7 +11,7 @@ from spillway.model import Shape
 GONE: Final = "gone"
 DECLARED: Final = "declared"
 TRIED: Final = "tried"
-"""The states of the workload that a hold is about. GONE: nobody wants it any more. DECLARED: it is declared.
+"""The states of the workload that a hold is about. GONE: the workload is no longer declared. DECLARED: it is declared.
 TRIED: it is declared, and its replicas wait for nodes in the cluster of the hold."""
 Needs = Callable[[str, PlacementHold], str]
 """Returns one of these states for a cluster and a hold there."""
@@ -21,8 +21,8 @@ NOWHERE: Set[str] = frozenset()
 class Holds(MutableMapping[HoldKey, PlacementHold]):
     """The holds, by cluster and by the shape or workload that is held.
 
-    A hold runs until its pause is over. After that it bars nothing, and it is remembered for a while so that the next
-    pause is longer. Only time, a bind, or the cluster's leaving ends it.
+    A hold runs until its pause is over. After that it has no effect, but it is remembered for a while, so that the next
+    pause is longer. It is forgotten after some time, after a bind, or when its cluster leaves the fleet.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Holds(MutableMapping[HoldKey, PlacementHold]):
         self._count = 0
 
     def running_holds(self) -> ItemsView[HoldKey, PlacementHold]:
-        """Returns the holds whose pause was not over at the last look()."""
+        """Returns the holds whose pause was not over at the last end_due_holds()."""
         return self._running.items()
 
     def clusters_of(self, whom: Shape | WorkloadKey) -> KeysView[str] | Set[str]:

@@ -1,4 +1,4 @@
-"""Proves that a cluster's statuses are of its propagator's newest turn, as some decisions need a proven one."""
+"""Proves that a status comes from the newest turn of its cluster's propagator. Some decisions need that proof."""
 
 from spillway.events import WorkloadObserved
 

@@ -1,4 +1,4 @@
-"""Describes what a placement waits for, as texts and as codes. It also reads records of older versions."""
+"""Describes the things that a placement waits for, as texts for users and as codes. Reads older records, too."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,10 @@ def waits_text(waits: Iterable[PlacementWait]) -> str:
 
 
 def encode_waits(room: Sequence[PlacementWait], held: str, rollout: RolloutWait) -> PlacementWaits | None:
-    """Returns the codes of a placement's waits for its record. held: text of the brakes and confirmations."""
+    """Returns the codes of a placement's waits, for its record; None if it waits for nothing.
+
+    held: the text about brakes and confirmations.
+    """
     if not (room or held or rollout.text):
         return None
     digest = _digest_of_texts(*(wait.what for wait in room), held, rollout.text)
@@ -57,8 +60,8 @@ def recorded_waits(placement: PlacementDecided | None) -> PlacementWaits:
 def waits_digest(placement: PlacementDecided) -> str:
     """Returns the digest of the reasons why replicas of a placement wait.
 
-    A record of an older version has no digest. It is computed here, when two placements are compared, and not when a
-    placement is indexed: every placement is indexed, and few are compared.
+    For a record of an older version, which has no digest, it is computed here. That happens only when two placements
+    are compared, which is seldom, and not when a placement is indexed.
     """
     if placement.waits is not None:
         return placement.waits.digest
@@ -94,7 +97,7 @@ _FROZEN_BY: Final = " is frozen by "
 
 
 def _read_older_waits(waiting_for: str) -> PlacementWaits:
-    """Reads the text of a version that wrote no codes: what waits for room, then "held: …", then "rollout …"."""
+    """Reads the text of a version that wrote no codes: first the waits for room, then "held: …", then "rollout …"."""
     if not waiting_for:
         return NO_WAITS
     before, begins, rest = waiting_for.partition(_ROLLOUT)

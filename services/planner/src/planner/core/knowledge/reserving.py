@@ -54,21 +54,23 @@ def reservations_by_cluster(state: ReservingState, workload: Workload, parts: It
 
 
 def workloads_refused_in(state: ReservingState, cluster: str) -> list[WorkloadKey]:
-    """Returns the workloads of the cluster with a part whose ceiling was lowered after a refusal.
+    """Returns the workloads with a part in the cluster whose ceiling may have been lowered after a refusal.
 
-    Call it after a new claim: that ceiling counted only while no other propagator had the cluster's turn.
+    Call it after a new claim, and compute these reservations again. The lower ceiling was valid only in the turn of the
+    propagator that reported the refusal.
     """
     places = ((key, state.workloads[key]) for key in state.workload_keys_in(cluster))
     return [key for key, workload in places if refusal_status(workload, workload.parts[cluster]) is not None]
 
 
 def part_after_refusal(state: ReservingState, workload: Workload, part: Part) -> Part:
-    """Returns the part with a lower ceiling once its cluster reported, at this version, why it was not carried out.
+    """Returns the part with a lower ceiling once its cluster reported, at this version, that it refused the part.
 
-    The propagator that reports this has read the object after it knew the version, and writes no earlier version. So
-    the replicas of that object are all that earlier decisions have left there (docs/adr/0027). The ceiling stays while
-    more pods may be there: if the record does not show that object, if its controller has not followed it, or if the
-    status is of an ended turn, as the new owner may have written since. An adopting part reserves nothing.
+    The propagator that reports this read the object when it knew the version already, and it writes no earlier version.
+    So no more replicas than that object has are left of earlier decisions (docs/adr/0027). The ceiling stays while more
+    pods may be there. That is so if the capacity record does not show that object, or if the object's controller has
+    not followed it. It is also so if the status is of an ended turn, as the new owner may have written since. An
+    adopting part is returned as it is.
     """
     said = refusal_status(workload, part)
     if said is None or part.adopting or not state.owners.is_of_newest_turn(said):
@@ -81,9 +83,10 @@ def part_after_refusal(state: ReservingState, workload: Workload, part: Part) ->
 
 
 def is_refusal_shown(said: WorkloadObserved, facts: WorkloadFacts | None, template: RolloutTemplate) -> bool:
-    """Returns whether the capacity record agrees with the propagator's refusal.
+    """Returns whether the capacity record agrees with the status in which the propagator refused the part.
 
-    It agrees if both show no object, or the same version of it without pods of an earlier, larger number.
+    It agrees if both show no object. It also agrees if both show the same version of the object, and the object's
+    controller has already removed the pods of an earlier, larger number of replicas.
     """
     if facts is None:
         return said.found_version is None and not (said.spec_replicas or said.replicas)

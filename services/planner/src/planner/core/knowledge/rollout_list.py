@@ -37,8 +37,8 @@ class RolloutList:
         self._keys_by_cluster: dict[str, dict[WorkloadKey, None]] = {}
         self._due: dict[WorkloadKey, None] = {}
         self._under_way: dict[WorkloadKey, tuple[RolloutProgress, float, bool]] = {}
-        """For workloads that wait for an earlier change: (its progress, since when, whether retry_standing_still saw
-        it)."""
+        """For each workload that waits for an earlier change: the change's progress, the time of the last progress,
+        and whether retry_standing_still() has made the workload due since."""
 
     def __iter__(self) -> Iterator[WorkloadKey]:
         return iter(self._waits_on)
@@ -75,10 +75,10 @@ class RolloutList:
             self._due.update(self._keys_by_cluster.get(cluster, ()))
 
     def note_progress(self, key: WorkloadKey, figures: RolloutProgress | None, now: float) -> None:
-        """Stores the progress of the earlier change that the workload waits for, so that `is_standing_still` can time
-        it.
+        """Stores the progress of the earlier change that a workload waits for, so that is_standing_still() can time it.
 
-        figures: also of a change whose end it no longer waits for because it stood still; None: there is no change.
+        figures: None if there is no such change. A change that stood still is still noted here, although the workload
+        no longer waits for it.
         """
         known = self._under_way.get(key)
         if figures is None or key not in self._waits_on:

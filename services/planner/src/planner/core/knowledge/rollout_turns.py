@@ -94,13 +94,15 @@ class RolloutTurn:
 
 
 def next_rollout_turn(standings: Sequence[RolloutPart]) -> RolloutTurn:
-    """Chooses the next cluster: one after the other, once all that have the newest template are available in full.
+    """Chooses the cluster that rolls next. Clusters roll one after the other.
 
-    Until one cluster has been available in full, the rollout also waits for lost clusters and for parts that leave. A
-    cluster that is already rolling comes first. So a template that never gets ready is replaced in place, and no second
-    cluster is touched meanwhile. The order among rolling clusters: seen with pods of two templates, then may have them,
-    then pods only unavailable. If several may have them and none was seen, the next status decides. Otherwise the
-    cluster with the fewest replicas is next, and the others may go before it.
+    The next cluster rolls once all clusters with the newest template are available in full. Until one cluster has been
+    available in full, the rollout also waits for lost clusters and for parts that leave.
+    A cluster that is already rolling comes first. So a template that never gets ready is replaced in place, and no
+    second cluster is touched meanwhile. Among rolling clusters the order is: clusters seen with pods of two templates,
+    clusters that may have them, clusters whose pods are only unavailable. If several clusters may have them and none
+    was seen with them, the rollout waits for the next status. If no cluster is rolling, the cluster with the fewest
+    replicas is next; other clusters may go before it when it has no room.
     """
     taking_part = [entry for entry in standings if entry.is_taking_part]
     done = [entry for entry in taking_part if entry.newest]
@@ -133,7 +135,7 @@ def next_rollout_turn(standings: Sequence[RolloutPart]) -> RolloutTurn:
 
 
 def _is_between_templates(entry: RolloutPart, oldest: int) -> bool:
-    """Returns whether the part is between two earlier templates, so that the newest costs it nothing more."""
+    """Returns whether the part is already rolling between two earlier templates. Its pods are replaced anyway."""
     return entry.has_mixed_templates or (entry.number > oldest and not entry.is_in_full)
 
 

@@ -7,23 +7,24 @@ from dataclasses import dataclass, fields
 class PlannerRules:
     """The planner's rules. All times are in seconds.
 
-    capacity_age_max: nothing new is placed on capacity that is older.
+    capacity_age_max: nothing new is placed in a cluster whose capacity is older than this.
     bind_quiet, bind_wait_max: replicas that only possibly fit wait for binds until no bind came for bind_quiet, at most
     bind_wait_max (P5).
     take_back_after: an unbound replica is placed elsewhere after that time (P6).
-    hold_min, hold_max, hold_not_owned_max: the cluster is then held for hold_min, doubling to hold_max. If another
-    owner's object has the name, it is held for hold_max, doubling to hold_not_owned_max.
+    hold_min, hold_max, hold_not_owned_max: after a take-back the cluster gets no more of the shape for hold_min. Each
+    further pause is twice as long, up to hold_max. If another owner's object has the workload's name, the workload's
+    pauses go from hold_max to hold_not_owned_max.
     missing_after: after that time, replicas whose cluster lacks an object wait for it and reserve nothing.
-    lent_wait: a workload that waits for lent nodes goes to a later tier after that time.
-    lent_silence: if no lent node moved meanwhile, no workload waits for them for that time.
-    roll_stands: a template that requests more no longer waits for an earlier change that has had no progress that long.
+    lent_wait: a workload that waits for lent nodes uses a later tier after that time.
+    lent_silence: for that time no workload waits for a cluster's lent nodes, after a wait in which no loan changed.
+    roll_stands: a template that requests more no longer waits for an earlier change that had no progress for so long.
     forget_after: tombstones of a deleted workload are written after that time.
     key_kept, keys_kept_max, answers_bytes_max: limits of kept idempotency keys with their answers: time, number, bytes.
     replans_max: the number of waiting workloads that one step tries, at most.
-    looks_max: the number of rooms of waiting shapes after which one step looks at no further cluster.
-    moves_per_minute: replicas that may move without a request by name.
-    confirm_over_fraction, confirm_over_replicas: moves above both (fraction of the fleet's replicas, number) need a
-    confirmation.
+    looks_max: the number of rooms of waiting shapes after which one step computes those of no further cluster.
+    moves_per_minute: replicas a minute that may move without a request by name.
+    confirm_over_fraction, confirm_over_replicas: moves above both numbers need a confirmation. The first is a fraction
+    of the fleet's replicas.
     confirmation_kept: a confirmation is forgotten that long after its cause ended.
     home_after: overflow goes home once there has been room for that long.
     home_margin: fraction of the workload's replicas that must fit at home in addition.
@@ -60,7 +61,7 @@ class PlannerRules:
 
     @classmethod
     def from_text(cls, text: str) -> "PlannerRules":
-        """Returns the rules from what text() gave. Unknown names are ignored; missing rules have their default."""
+        """Reads the rules from a text of to_text(). Unknown names are ignored; missing rules have their default."""
         kinds = {"int": int, "float": float}
         known = {entry.name: kinds[str(getattr(entry.type, "__name__", entry.type))] for entry in fields(cls)}
         given = dict(entry.split("=", 1) for entry in text.split())

@@ -1,4 +1,4 @@
-"""Keeps scale policies and their decisions: which workloads they scale, which decisions are not yet declared."""
+"""Keeps scale policies and their decisions. Lists the workloads whose newest decision is not declared yet."""
 
 import json
 from collections.abc import Iterable
@@ -24,10 +24,10 @@ ScaleEvent = ScalePolicyDeclared | ScaleDecided
 class Scalings:
     """The scaling part of the planner's state.
 
-    policies, decided: the newest by workload, declared or not. Policies are kept without their manifest, which only hpa
-    reads.
+    policies, decided: the newest policy and decision of each workload, even if the workload is not declared. Policies
+    are kept without their manifest, which only hpa reads.
     due: workloads whose newest decision can be declared now, the longest due first.
-    following: by workload whose policy follows idle capacity, the supply classes that the policy names.
+    following: workloads whose policy follows idle capacity, each with the supply classes that the policy names.
     """
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Scalings:
         self.following: dict[WorkloadKey, tuple[str, ...]] = {}
 
     def apply_event(self, event: ScaleEvent) -> None:
-        """Takes one event in; an older one is dropped. Raises BadDeclaration for a number of replicas out of range."""
+        """Applies one event; an older event is dropped. Raises BadDeclaration for a number of replicas out of range."""
         key = (event.namespace, event.name)
         if isinstance(event, ScalePolicyDeclared):
             known = self.policies.get(key)
@@ -98,14 +98,15 @@ class Scalings:
         return decided.generation if last is None else max(last, decided.generation)
 
     def newer_decision(self, one: Declaration | WorkloadDeclared, last: Generation | None) -> ScaleDecided | None:
-        """Returns the decision that is newer than the last declared one; None if there is none or no policy."""
+        """Returns the decision if it is newer than `last`, the last declared one. None without such a decision, or
+        without a policy for the workload."""
         decided = self.decided.get((one.namespace, one.name))
         if decided is None or not self.scaled_by(one):
             return None
         return decided if last is None or decided.generation > last else None
 
     def undeclared_decision(self, workload: Workload) -> ScaleDecided | None:
-        """Returns the decision that a workload does not follow yet."""
+        """Returns the newest decision if the workload's declaration does not follow it yet; else None."""
         return self.newer_decision(workload.declared, workload.declared.scale_generation)
 
     def next_due_workloads(self, most: int) -> Iterable[WorkloadKey]:

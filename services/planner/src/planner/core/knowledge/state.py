@@ -1,4 +1,4 @@
-"""Holds what the planner knows: a function of the events it applied, plus timers that a restart may forget."""
+"""Holds the planner's state. It follows from the applied events alone, except for timers that a restart may forget."""
 
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -62,11 +62,12 @@ from spillway.model import NodeColumns, Part, Shape
 
 
 class PlannerState:
-    """The planner's state, by key. Only apply() changes facts from events; aftermath.py keeps timers, holds and fresh.
+    """The planner's state, by key. apply_event() changes the facts; aftermath.py keeps timers, holds and fresh.
 
-    revision: raised when a cluster may have more room. fresh: the clusters that were fresh at the last check.
-    leaving: workloads with parts to settle. moved: workloads with lost or leaving replicas; to_look_at: those of them
-    that changed. misplaced: placed workloads with replicas to move. all_looked_through: misplaced was searched once.
+    revision: grows when a cluster may have more room. fresh: the clusters that were fresh at the last check.
+    leaving: workloads with parts that are being removed, adopted or disowned, or that an orphan blocks.
+    moved: workloads with lost or leaving replicas. to_look_at: the workloads in `moved` that changed since their look.
+    misplaced: placed workloads with replicas that should move. all_looked_through: it was filled from all workloads.
     """
 
     def __init__(self, rules: PlannerRules) -> None:
@@ -103,7 +104,7 @@ class PlannerState:
     # ── Events ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply_event(self, event: Event, now: float, offset: int = -1, columns: NodeColumns | None = None) -> None:
-        """Applies one event. It is idempotent: an event that is older than the known state is dropped."""
+        """Applies one event; an event that is older than the known state is dropped. offset: −1 for our new event."""
         match event:
             case ClusterJoined():
                 self._apply_join(event)
@@ -158,7 +159,7 @@ class PlannerState:
             self._forget_status(*key.split("/"))
 
     def forget_workload(self, key: WorkloadKey) -> None:
-        """Forgets a workload after its tombstone, except for statuses of orphans."""
+        """Forgets a workload after its tombstone. Statuses of orphans stay, as these objects are still there."""
         if (workload := self.workloads.pop(key, None)) is not None:
             self._unlist_from_clusters(key, workload.parts)
         self.waiting.drop_workload(key)
@@ -236,7 +237,7 @@ class PlannerState:
         return view is not None and view.phase == PHASE_LOST and not self.is_fresh(cluster, now)
 
     def unbound_places(self) -> set[tuple[WorkloadKey, str]]:
-        """Returns the workloads and clusters with unbound replicas, by the newest records."""
+        """Returns each (workload, cluster) pair in which replicas are not bound yet, by the newest records."""
         places = ((self.workloads[key], cluster) for key, cluster in self._promises.reserved_places())
         return {
             (one.workload_key, cluster) for one, cluster in places if self.unbound_replicas(one, one.parts[cluster])
@@ -248,7 +249,8 @@ class PlannerState:
         return min(reservation.free + reservation.new, max(0, part.replicas - reservation.counted))
 
     def shape_in(self, cluster: str, shape: Shape) -> Shape:
-        """Returns what a replica of the shape's template asks for in the cluster, as far as it is known."""
+        """Returns the shape that pods of this shape's template have in the cluster, with the limits of their volumes.
+        Where the cluster has not reported it, the shape stays as declared."""
         admitted = self.admitted.shape_in(cluster, shape)
         if not admitted.volume_claims:
             return admitted
@@ -279,8 +281,8 @@ class PlannerState:
         return 0 if closed is not None else self._promises.room_on_lent_nodes(view, shape)
 
     def rooms_of_fleet(self, shape: Shape, now: float, key: WorkloadKey | None = None) -> FleetRooms:
-        """Returns the room by cluster, on existing nodes (False) or on new nodes of its node groups (True)."""
-        seen = self._seen
+        """Returns the room by (cluster, node_groups): on existing nodes (False) or new nodes of node groups (True)."""
+        seen = self._seen  # One computation serves most clusters. Clusters with another shape or no room come after it.
         rooms = self._promises.rooms_of_fleet(self.clusters, shape, seen.nodes)
         where = self.clusters if shape.volume_claims else self.admitted.clusters_changing_shape(shape)
         closed = {*self.holds.clusters_of(shape), *(self.holds.clusters_of(key) if key is not None else ())}
@@ -303,7 +305,7 @@ class PlannerState:
         return self._promises.room_without_workload(view, self.shape_in(cluster, shape), False, key)
 
     def rooms_for_waiting(self, cluster: str, shape: Shape, now: float) -> Rooms:
-        """Returns the rooms that waiting workloads of this shape may hope for in a cluster; empty if it is unknown."""
+        """Returns the largest rooms that a waiting workload of this shape may find in a cluster; () before it joins."""
         view = self.clusters.get(cluster)
         if view is None or view.joined is None:
             return ()
@@ -311,7 +313,7 @@ class PlannerState:
         return (on_nodes, self._widest_room(cluster, shape, True, now)) if view.joined.node_groups else (on_nodes,)
 
     def _widest_room(self, cluster: str, shape: Shape, node_groups: bool, now: float) -> Room:
-        """Returns the widest room of all workloads that wait with this shape: their pod labels may differ."""
+        """Returns the largest room of the workloads that wait with this shape. Rooms differ if the pods' labels do."""
         view, shapes = self.clusters[cluster], [shape]
         if self.admitted.has_changes_in(cluster) or self._promises.do_traits_matter(view, shape):
             waiting = (
@@ -337,12 +339,12 @@ class PlannerState:
             self.note_room_change(cluster)
 
     def room_revision(self, cluster: str) -> tuple[int, int]:
-        """Returns a value that changes whenever a room may have changed, except by time, phases and holds."""
+        """Returns a value that changes when the cluster's room may have changed, except by time, phases and holds."""
         return self.clusters[cluster].revision, self._promises.revision_of_cluster(cluster)
 
     def room_for_new_shape(self, workload: Workload, part: Part, shape: Shape) -> int | None:
-        """Returns how many replicas of a new shape a cluster certainly takes without the part's pods (of one size).
-        None: not known, as no running replica may be lost to a guess. Without facts no replica runs there."""
+        """Returns how many replicas of a new shape certainly fit in a part's cluster once the part's pods are gone.
+        None: not known, for example with pods of several sizes. A guess could cost running replicas."""
         cluster, borne = part.cluster, workload.template_of(part)
         shape, own = self.shape_in(cluster, shape), self.shape_in(cluster, borne.shape)
         view = self.clusters.get(cluster)
@@ -388,7 +390,7 @@ class PlannerState:
             needs[event.cluster] = event
 
     def _apply_claim_or_shape(self, event: TurnTaken | ShapeAdmitted, offset: int) -> None:
-        """Applies a claim of a propagator or collector, or the shape that a cluster admits for a template."""
+        """Applies a claim of a propagator or collector, or the shape that a cluster gives to a template's pods."""
         if isinstance(event, ShapeAdmitted):
             self._note_propagator_epoch(event.cluster, event.epoch)
             if self.admitted.apply_record(event):
@@ -431,8 +433,8 @@ class PlannerState:
     def _apply_capacity(
         self, event: CapacityReported | CapacityChanged, now: float, offset: int, columns: NodeColumns
     ) -> None:
-        """Takes over capacity. In order: the view, twins, virtual nodes, then reservations, then the room: each reads
-        the one before."""
+        """Applies a capacity record. The order matters, as each step reads the result of the step before: the view,
+        twins, virtual nodes, reservations, room."""
         view = self.cluster_view(event.cluster)
         before, claims, nodes, revision = view.revision, view.claims_revision, view.nodes, view.nodes.revision
         if isinstance(event, CapacityChanged):
@@ -477,8 +479,8 @@ class PlannerState:
             self._keys_in.setdefault(part.cluster, {})[key] = None
         workload.looked_at = None
         self._refresh_workload(key)
-        # The room that this workload takes may be free again by the next look, which then sees no gain. So it is due.
-        # Also, a whole workload may have waited for a cluster that this placement no longer lists.
+        # The room that this workload takes may be free again by the next look, which then sees no gain. So the workload
+        # becomes due now. Also, a whole workload may have waited for a cluster that this placement no longer lists.
         self.waiting.retry_workload(key)
 
     def _apply_status(self, event: WorkloadObserved) -> None:
@@ -499,7 +501,7 @@ class PlannerState:
             self._index_workload(workload)
 
     def _note_shape_change(self, digest: str, cluster: str) -> None:
-        """Reserves again, in the new shape, the replicas promised for this template there; retries waiting ones."""
+        """Computes the reservations of a template's replicas in a cluster again, and retries its waiting workloads."""
         self.waiting.retry_template(digest)
         for key in self.workload_keys_in(cluster):
             if any(shape.template == digest for shape in self.workloads[key].shapes_of_templates()):
@@ -528,7 +530,7 @@ class PlannerState:
         self.note_room_change(*self._promises.set_reservations(key, reservations))
 
     def _index_workload(self, workload: Workload) -> None:
-        """Keeps the short lists that rounds walk: workloads that wait, moved, roll out, or have parts to settle."""
+        """Updates the short lists that rounds walk: workloads that wait, moved or roll, or have parts to settle."""
         self.scalings.index_workload(workload.workload_key, workload)
         ending, placement = workload.declared.deleting or workload.declared.disowning, workload.placement
         waits_for = recorded_waits(placement).room

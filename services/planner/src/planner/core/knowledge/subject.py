@@ -1,4 +1,4 @@
-"""Defines the input of a decision: the workload to place, and the moment."""
+"""Defines the input of a decision: the workload to place, and the moment of the decision."""
 
 from dataclasses import dataclass
 
@@ -14,9 +14,9 @@ class Moment:
     """The time of a decision, and the generation under which it is made.
 
     now: seconds of any steady clock. wall_ms: the time for the record.
-    patient: whether the request may still wait for binds; then replicas that only possibly fit are not refused yet.
+    patient: whether the request may still wait for binds. If so, replicas that only possibly fit are not refused yet.
     onward: whether the request takes certain room in later tiers while it waits.
-    listening: whether the request may still wait for newer messages of clusters; then it is not refused without room.
+    listening: whether the request may still wait for newer messages of clusters. If so, it is not refused yet.
     """
 
     now: float

@@ -29,9 +29,9 @@ class ProgressTimer:
 
 @dataclass(slots=True)
 class PlacementHold:
-    """A cluster gets no more of a shape or workload until a time. The next hold lasts twice as long.
+    """A pause in which a cluster gets no more replicas of a shape or workload. The next hold lasts twice as long.
 
-    until: the end. seconds: its length. over: whether its pause has ended.
+    until: the time when the pause ends. seconds: the length of the pause. over: whether the pause has ended.
     why: the cluster's reason, for users; empty if it gave none.
     workload: the workload whose replicas were taken back last; None if not known.
     """

@@ -1,7 +1,7 @@
 """Lists workloads with replicas that wait for room, and which of them have a reason to be planned again (P6).
 
-A workload waits because clusters lack room for its shape. So the index is (cluster, shape). Only what changed in a
-cluster is looked at, once per waiting shape, and only workloads of a shape that gained room are due.
+A workload waits because clusters lack room for its shape. So rooms are kept by cluster and shape. Only clusters that
+changed are looked at, once per waiting shape. Only workloads of a shape that gained room become due.
 """
 
 from collections import Counter, deque
@@ -20,10 +20,10 @@ Rooms = tuple[Room, ...]
 class WaitingList:
     """Workloads that wait for room, by priority.
 
-    Namespaces of one priority take turns; in each, the longest due is first.
-    unsettled: workloads that still wait for binds, so they do not use places that are only possible yet.
-    for_lent: workloads that wait for lent nodes, so they do not use later tiers yet. By cluster: the loans when the
-    wait began.
+    Namespaces of one priority take turns. In each namespace, the workload that has been due longest is first.
+    unsettled: workloads that still wait for binds. So far they use only certain room, not room that is only possible.
+    for_lent: workloads that wait for lent nodes and do not use later tiers yet, with the loans of each cluster at the
+    time when the wait began.
     """
 
     def __init__(self) -> None:
@@ -90,16 +90,17 @@ class WaitingList:
                 rooms.pop(shape, None)
 
     def note_vain_wait(self, cluster: str, loans: Loans, until: float) -> None:
-        """Records that a workload waited for nodes that this cluster has lent, and none of its loans changed.
+        """Records that a workload waited for nodes that this cluster has lent, and that none of its loans changed.
 
-        Its bridge or the descheduler may be away. So `may_wait_for_lent_nodes` returns False. No workload waits for
-        these nodes, until one of the loans changes or the time `until` comes. loans: the cluster's loans now.
+        The cluster's bridge or descheduler may not run. So no workload waits for these nodes any more, and
+        may_wait_for_lent_nodes() returns False, until a loan changes or the time `until` comes.
+        loans: the cluster's loans now.
         """
         self._unanswered[cluster] = loans, until
 
     def may_wait_for_lent_nodes(self, cluster: str, loans: Loans, now: float) -> bool:
-        """Returns whether a wait for the cluster's lent nodes can succeed: not after a wait in vain (see
-        note_vain_wait)."""
+        """Returns whether a workload may wait for the cluster's lent nodes. It may not soon after a wait in vain: see
+        note_vain_wait()."""
         loans_then, until = self._unanswered.get(cluster, (None, now))
         if now < until and loans == loans_then:
             return False
@@ -107,7 +108,7 @@ class WaitingList:
         return True
 
     def mark_changed_clusters(self, *clusters: str) -> None:
-        """Marks clusters whose rooms may have changed, so that the next look() computes them again."""
+        """Marks clusters whose rooms may have changed. The next look_at_changed_clusters() computes them again."""
         self._touched.update(dict.fromkeys(clusters))
 
     def retry_workload(self, key: WorkloadKey) -> None:
@@ -117,16 +118,16 @@ class WaitingList:
             self._anyway.add(key)
 
     def retry_hopeful(self) -> None:
-        """Makes each workload due that some cluster has room for: a brake may have kept its replicas out."""
+        """Makes all workloads due, for example because a brake ended. due_workloads() drops those that have no room."""
         self._due.update(dict.fromkeys(self._shapes))
 
     def retry_template(self, digest: str) -> None:
-        """Makes the workloads of a template due: a missing object may be there now, which no room shows."""
+        """Makes the workloads of a template due. A missing object may exist now, and rooms do not show that."""
         for key in [key for key, shape in self._shapes.items() if shape.template == digest]:
             self.retry_workload(key)
 
     def begin_new_wait(self, key: WorkloadKey) -> None:
-        """Starts a new wait of a workload: it waits for something else than before."""
+        """Starts a new wait of a workload that now waits for something else. It may wait for binds again."""
         self.unsettled.pop(key, None)
         self.retry_workload(key)
 
@@ -143,15 +144,15 @@ class WaitingList:
         self.remove_from_due(key)
 
     def remove_from_due(self, key: WorkloadKey) -> None:
-        """Removes a workload from the due ones: it was planned on all rooms that have been looked at."""
+        """Removes a workload from the due workloads, because it was planned on all rooms that have been looked at."""
         self._due.pop(key, None)
         self._anyway.discard(key)
 
     def look_at_changed_clusters(self, rooms_of: Callable[[str, Shape], Rooms], most: int) -> None:
-        """Looks at the touched clusters, the longest touched first, until `most` rooms were looked at.
+        """Computes the rooms of the marked clusters again, the longest marked first, until `most` rooms are computed.
 
-        The others come with the next look, so that no request waits for all of them. rooms_of: returns an empty tuple
-        for an unknown cluster.
+        The next call continues with the other clusters, so that no request waits for all of them. rooms_of: returns
+        an empty tuple for an unknown cluster.
         """
         looked_at = 0
         for cluster in list(self._touched):
@@ -177,11 +178,12 @@ class WaitingList:
         return max(self._priorities.values(), default=None)
 
     def due_workloads(self, most: int, above: int | None = None) -> list[WorkloadKey]:
-        """Returns at most `most` workloads: the highest priority first, then in turns of namespaces.
+        """Returns at most `most` due workloads: the highest priority first, and namespaces of one priority in turns.
 
-        Within a namespace the longest due comes first. So a namespace with thousands of workloads that no room helps
-        (their own policy's limits bind) delays another one by one turn.
-        above: only workloads of higher priorities. Workloads whose shape has no room anywhere are no longer due.
+        Within a namespace, the workload that has been due longest comes first. A namespace may have thousands of due
+        workloads that room does not help, because their own policy limits them. It delays another namespace by one
+        turn only. Workloads whose shape has no room anywhere are removed from the due workloads.
+        above: return only workloads of a higher priority than this.
         """
         hopeless = {shape for shape in self._keys_by_shape if not self._has_possible_room(shape)}
         by_priority: dict[int, dict[str, deque[WorkloadKey]]] = {}
@@ -210,7 +212,8 @@ class WaitingList:
         return found
 
     def hopeful_workloads_in(self, cluster: str) -> Iterator[WorkloadKey]:
-        """Yields workloads that a cluster's existing nodes may take, by the last look, or that were not looked at."""
+        """Yields the waiting workloads that may fit on a cluster's existing nodes: their shape had possible room there
+        at the last look, or was not looked at yet."""
         known = self._rooms.get(cluster, {})
         for shape, keys in self._keys_by_shape.items():
             rooms = known.get(shape)
@@ -228,7 +231,7 @@ def _has_room_grown(before: Rooms, after: Rooms) -> bool:
 
 
 def _has_room_narrowed(before: Rooms, after: Rooms) -> bool:
-    """Returns whether fewer replicas are possible. Workloads that waited for certainty may then go to the next tier."""
+    """Returns whether fewer replicas are possible now. Workloads that waited for binds may then use the next tier."""
     return any(new.possible < old.possible for old, new in zip(before, after, strict=False))
 
 

@@ -30,7 +30,7 @@ COUNT_MAX: Final = 10**9
 NOT_CREATED: Final = (STATE_REFUSED, STATE_NOT_OWNED, STATE_DEPENDENCY_MISSING, STATE_CONTESTED)
 """States of a part that its cluster did not carry out: its object does not exist, or is not as decided."""
 UNNAMED: Final = (ObjectReference("something", "", "that its template names"),)
-"""The missing objects, if a propagator of an older version sends no list of them."""
+"""The missing objects to show when a propagator of an older version reports that objects are missing without a list."""
 
 
 @dataclass(slots=True)
@@ -41,12 +41,12 @@ class Workload:
     generation.
     waiting_since, settled: when replicas began to wait for binds, and whether that wait is over.
     lent_since: when replicas began to wait for lent nodes.
-    home_needs: by home cluster, the replicas of overflow for which it needs lent nodes back.
-    gone_at: since when nothing of a deleted workload is left.
+    home_needs: by home cluster, the overflow replicas that can go home only once nodes that the cluster lent are back.
+    gone_at: the time since which no part of a deleted workload is left.
     looked_at: the reasons to move that were handled as far as room allowed, and the brakes' revision at that time.
-    held_by: by cause and cluster, the text of what moves wait for, room aside.
+    held_by: by (cause, cluster), a text for users: the brake, confirmation or budget that moves wait for.
     barred: by (source, frozen target cluster), the replicas that would move if the target were not frozen.
-    for_minima, ruled_out: kept results of misplaced.for_minima and misplaced.ruled_out, with the inputs of each.
+    for_minima, ruled_out: results that misplaced.py keeps here, each with the inputs that it was computed from.
     """
 
     declared: WorkloadDeclared
@@ -72,12 +72,12 @@ class Workload:
 
     @property
     def replica_shape(self) -> Shape:
-        """Returns what a replica of the newest template asks for."""
+        """Returns the shape of a replica of the newest template."""
         return self.template.shape
 
     @property
     def unmodelled_names(self) -> tuple[str, ...]:
-        """Returns the names of what a replica asks for and the planner does not compute. They are shown to users."""
+        """Returns the requirements of a replica that the planner ignores, as names to show to users."""
         return unmodelled_with_overhead(self.template.unmodelled, self.replica_shape)
 
     def template_of(self, part: Part) -> RolloutTemplate:
@@ -117,8 +117,8 @@ class Workload:
 def check_decidable(event: Event) -> None:
     """Raises BadDeclaration for an event that this planner cannot decide on.
 
-    That is a number of replicas out of range (an array could not hold the sums), or a policy with a strategy or split
-    that this version does not know, as a later version may have written.
+    A number of replicas may be out of range: an array could not hold the sums. Or the policy has a strategy or split
+    that this version does not know: a later version may have written it.
     """
     counts: tuple[int, ...] = ()
     if isinstance(event, WorkloadDeclared):
@@ -153,9 +153,9 @@ def is_orphan(said: WorkloadObserved) -> bool:
 
 
 def is_blocked_by_orphan(workload: Workload, part: Part) -> bool:
-    """Returns whether an orphan blocks the part, so that the part leaves the placement.
+    """Returns whether an orphan with the workload's name blocks the part. The part then leaves the placement.
 
-    That is so if the part's cluster reports, at the part's version, an orphan with the workload's name.
+    The part's cluster must have reported the orphan at the part's version. An adopting part takes the object over.
     """
     said = workload.statuses.get(part.cluster)
     return said is not None and is_orphan(said) and said.version == part.version and not part.adopting

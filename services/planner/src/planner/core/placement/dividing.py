@@ -1,4 +1,4 @@
-"""Builds the situation that is divided from a workload and the fleet, and divides it."""
+"""Builds the situation, the input of a division, from a workload and the fleet. Then divides the replicas."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,10 +26,10 @@ class DivisionOptions:
     """Options of a division, in addition to the fleet.
 
     settled, gently, by_name: as in Situation.
-    most: by cluster, the most replicas it may have in total; its room is at most what is left of that.
+    most: by cluster, the most replicas that it may have in total, those it has included.
     brakes: limits the replicas that move; None: no replica moves.
     for_lent: replicas without a free node wait for lent nodes before they go to a later tier.
-    await_missing: as in Situation; also in force once it was decided for a part, and while replicas are to move.
+    await_missing: as in Situation. Replicas also wait once that was decided for a part, and while replicas must move.
     """
 
     settled: bool = False
@@ -50,9 +50,9 @@ def divide_over_fleet(
 ) -> Division:
     """Divides a workload over the fleet as it is now.
 
-    Replicas that must leave lost and draining clusters are divided twice when the brakes let fewer of them move. The
-    first division shows how many have a place elsewhere. The same holds for replicas that the policy rules out. If a
-    person asks now, these replicas move as far as other clusters take them.
+    Replicas must leave lost and draining clusters, and clusters that the policy rules out. The first division shows how
+    many of them have a place elsewhere. If the brakes let fewer move, it divides again with that number. If a person
+    asks now, replicas that the policy rules out move as far as other clusters take them.
     """
     why = move_causes_by_cluster(state, subject.known, moment.now) if subject.known is not None else {}
     if how.by_name:
@@ -83,6 +83,7 @@ def divide_over_fleet(
     )
     way = division_function(situation)
     division = way(situation)
+    # If nodes that a cluster has lent could help, divide once more: replicas then wait for them before later tiers.
     lent = _lent_room_by_cluster(state, subject, moment.now, situation, division) if how.for_lent else {}
     if lent:
         since = subject.known.lent_since if subject.known is not None else None
@@ -115,10 +116,10 @@ def _is_awaiting_objects(subject: PlacementSubject) -> bool:
 def _room_awaiting_object(
     state: PlannerState, subject: PlacementSubject, cluster: str, held: HeldReplicas | None, now: float
 ) -> Room:
-    """Returns how many replicas could wait for a missing object in this cluster: the room once the object is there.
+    """Returns the room that replicas waiting for a missing object in this cluster will have once the object is there.
 
     Replicas of earlier decisions stay reserved there until the cluster knows the new decision. Their room counts as
-    room for the replicas that wait.
+    room for the waiting replicas.
     """
     closed = why_closed(
         state, state.clusters[cluster], state.shape_in(cluster, subject.replica_shape), now, subject.workload_key
@@ -158,10 +159,10 @@ def _division_within_brakes(
 def _lent_room_by_cluster(
     state: PlannerState, subject: PlacementSubject, now: float, situation: Situation, division: Division
 ) -> dict[str, int]:
-    """Returns, for tiers whose free nodes are not enough, the room by cluster on the nodes that it has lent.
+    """Returns, by cluster, the room on the nodes that it has lent, for tiers whose free nodes are not enough.
 
-    Near-line and offline work gets none: it runs on lent nodes itself. Workloads that are refused without room do not
-    wait.
+    Near-line and offline work gets no such room, as it runs on lent nodes itself. Workloads that are refused without
+    room do not wait for lent nodes either.
     """
     policy, lent = situation.policy, dict[str, int]()
 
@@ -204,7 +205,7 @@ def _rooms_of_division(
     how: DivisionOptions,
     awaited: Iterable[str],
 ) -> FleetRooms:
-    """Returns the rooms of one division. All are computed now, so a later reader sees the values that were used.
+    """Returns the rooms for one division. Later readers see the same values, even if the state has changed.
 
     awaited: clusters that lack an object that replicas wait for.
     """

@@ -1,4 +1,4 @@
-"""Computes the room for more replicas of a workload, if some of them may have to be of an earlier template."""
+"""Computes the room for more replicas of a workload when some of them may get an earlier template."""
 
 from collections.abc import Sequence
 
@@ -12,9 +12,9 @@ from spillway.model import Shape
 def growth_room(
     state: PlannerState, cluster: str, shapes: Sequence[Shape], node_groups: bool, now: float, key: WorkloadKey
 ) -> Room:
-    """Returns the room for replicas of any of these shapes.
+    """Returns the room for replicas, each of which may have any of these shapes. So the smallest room counts.
 
-    The first shape decides whether a replica fits an empty cluster.
+    The first shape alone decides whether a replica fits in an empty cluster.
     """
     shapes = [state.shape_in(cluster, shape) for shape in shapes]
     first = state.room_in_cluster(cluster, shapes[0], node_groups, now, key)

@@ -1,4 +1,7 @@
-"""Finds replicas that run where their policy does not want them: after a join or a changed label, or an adoption."""
+"""Finds replicas that run in clusters where their policy does not want them.
+
+That happens after a cluster joined, after its labels changed, and after an adoption.
+"""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -14,9 +17,9 @@ SELECTIONS_KEPT_MAX = 4096
 
 
 def allowed_maximum(policy: Policy, cluster: str, clusters: FleetClusters) -> int:
-    """Returns the most replicas that a policy allows in a cluster.
+    """Returns the most replicas that a policy's tiers and limits allow in a cluster; 0 if no tier selects it.
 
-    A strategy limits the clusters of its tiers by itself.
+    Limits that the policy's strategy sets are not included.
     """
     if cluster not in _selected_clusters(policy.tiers, clusters):
         return 0
@@ -53,9 +56,9 @@ def keep_replicas_for_minima(state: PlannerState, workload: Workload, division: 
 
 
 def find_all_misplaced(state: PlannerState) -> None:
-    """Searches all workloads for misplaced replicas, once a turn.
+    """Searches all workloads for misplaced replicas, once for each state.
 
-    Otherwise they could be missed: the turn before may have ended right after it wrote a join.
+    The planner before may have written a join and ended before it looked at the workloads.
     """
     if not state.all_looked_through:
         state.all_looked_through = True
@@ -83,6 +86,7 @@ def _compute_ruled_out(workload: Workload, clusters: FleetClusters) -> dict[str,
         most = allowed_maximum(policy, name, clusters) if kept else 0
         if policy.strategy is not None and most:
             continue
+        # Replicas that a person sent there by name stay, even above the policy's maximum.
         over = min(kept - most, kept - min(part.replicas_by_name, kept))
         if over > 0:
             found[name] = over

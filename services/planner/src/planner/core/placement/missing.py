@@ -57,9 +57,10 @@ def is_waiting_for_missing(workload: Workload) -> bool:
 
 
 def has_waited_for_missing(workload: Workload) -> bool:
-    """Returns whether the newest template has reserved long enough in clusters that lack an object which it names.
+    """Returns whether the first wait is over, in which the newest template's replicas reserve room in clusters that
+    lack an object.
 
-    From then on its replicas wait there and reserve nothing, in every such cluster and for every number of replicas.
+    After it, replicas that such a cluster would take wait there and reserve nothing, however many they are.
     """
     said = workload.placement.missing_template if workload.placement is not None else ""
     return said == workload.replica_shape.template or is_waiting_for_missing(workload)  # Older records lack the first.
@@ -82,12 +83,12 @@ def awaited_objects_by_cluster(
     division: Division,
     decided: Mapping[str, Missing],
 ) -> dict[str, Missing]:
-    """Returns, by cluster, the objects that replicas wait for there. Such a cluster is listed, even with no replicas.
+    """Returns, by cluster, the objects that replicas wait for there. The placement lists these clusters, even without
+    replicas, so that their propagators report when the object is there.
 
-    before: the parts so far. decided: by cluster, the objects decided on now. A cluster where replicas wait after the
-    first wait, and which was not listed, is listed from now on. Then its propagator reports when the object is there.
-    Where all replicas have a place, a cluster is listed only if its minimum waits for the object: nothing else would
-    report it.
+    before: the parts so far. decided: by cluster, the objects for which replicas begin to wait now.
+    After the first wait, each cluster where replicas wait is listed. If all replicas have a place, a cluster is listed
+    only if its minimum waits for the object.
     """
     if subject.known is None or subject.declared.deleting or not (division.unplaced or division.waits_in):
         return {}
@@ -106,9 +107,9 @@ def missing_texts_by_cluster(missing: Mapping[str, Missing]) -> dict[str, str]:
 
 
 def missing_warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> tuple[str, ...]:
-    """Returns texts for users: what the clusters that got replicas lack, and which clusters lack it.
+    """Returns texts for users that name the objects which clusters with replicas lack, and these clusters.
 
-    lacking: by cluster, what it lacks. parts: the placement's.
+    lacking: the missing objects by cluster. parts: the parts of the placement.
     """
     used = {part.cluster for part in parts if part.replicas and not part.removing}
     then = "no new pod starts there before it is made; `spillway explain` and `spillway apply --wait` say when it is"
@@ -117,14 +118,14 @@ def missing_warnings(lacking: Mapping[str, Missing], parts: Iterable[Part]) -> t
 
 
 def texts_after_room(state: PlannerState, subject: PlacementSubject, parts: Iterable[Part]) -> list[str]:
-    """Returns texts: the replicas that wait for room will then wait for these objects, which clusters lack."""
+    """Returns texts that say for which missing objects the replicas that now wait for room will wait after that."""
     if not any(part.missing for part in parts):
         return []
     return [f"and then {text}" for text in _missing_texts(missing_by_cluster(state, subject))]
 
 
 def _missing_texts(lacking: Mapping[str, Missing]) -> list[str]:
-    """Returns texts, one for clusters that lack the same objects, in the order of the objects' names."""
+    """Returns one text for each group of clusters that lack the same objects, in the order of the objects' names."""
     clusters: dict[str, list[str]] = {}
     for cluster, what in sorted(missing_texts_by_cluster(lacking).items()):
         clusters.setdefault(what, []).append(cluster)
@@ -132,9 +133,9 @@ def _missing_texts(lacking: Mapping[str, Missing]) -> list[str]:
 
 
 def _reported_missing(workload: Workload, part: Part) -> Missing | None:
-    """Returns the missing objects by the status of a listed part at this version.
+    """Returns the missing objects that the part's cluster reported at the part's version.
 
-    None when the cluster has not reported yet.
+    If it has not reported at this version, returns the objects noted in the part; None if there are none.
     """
     said = workload.statuses.get(part.cluster)
     if part.removing or said is None or said.version != part.version or said.state == STATE_ABSENT:

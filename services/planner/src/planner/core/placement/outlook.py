@@ -113,7 +113,7 @@ def _outlook_all_at_once(state: PlannerState, workload: Workload, turn: RolloutT
 def held_by_brakes_text(
     state: PlannerState, workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]
 ) -> str:
-    """Returns a text for users: which clusters a brake keeps from the newest template, and which brake.
+    """Returns a text for users that names the clusters that a brake keeps from the newest template, and the brake.
 
     Uses the brakes as they are now. A placement's own text is from the time when it was last decided.
     """
@@ -182,7 +182,10 @@ def _outlook_of_candidates(
 
 
 def rollout_stopped_in(workload: Workload, declared: WorkloadDeclared, parts: Iterable[Part]) -> str:
-    """Returns WorkloadDeclared.rollout_stopped_in for these new parts. declared: the declaration as it will be."""
+    """Returns the new WorkloadDeclared.rollout_stopped_in: the cluster that a rollout left before it was available.
+
+    declared: the declaration as it will be. parts: the parts as they will be. Empty: the rollout was not stopped.
+    """
     if declared.template_generation != workload.declared.template_generation:
         return ""
     if any(part.replicas and not part.removing and is_newest(part, declared) for part in parts):
@@ -210,9 +213,9 @@ def clusters_with_equal_template(
 
 
 def _parts_without_silent(state: PlannerState, found: list[RolloutPart], now: float) -> list[RolloutPart]:
-    """Returns the standings with silent clusters marked as lost, so that they keep no other cluster waiting.
+    """Returns the parts, with those in silent clusters marked as lost, so that they keep no other cluster waiting.
 
-    It marks only clusters that were last seen with pods of one template.
+    A silent cluster is not fresh. Only a part that was last seen with pods of an earlier template alone is marked.
     """
     silent = [
         entry for entry in found if entry.has_earlier_template_alone and not state.is_fresh(entry.part.cluster, now)
@@ -245,11 +248,11 @@ def _is_part_lost(state: PlannerState, workload: Workload, part: Part, now: floa
 def replicas_that_stay(
     state: PlannerState, workload: Workload, part: Part, template: RolloutTemplate
 ) -> tuple[int, int | None]:
-    """Returns how many of a part's replicas stay with a new template, and how many fit there at all (None: not known).
+    """Returns how many of a part's replicas stay with a new template, and how many it may have (None: not known).
 
-    All stay unless the new pods are known not to fit that often. Then as many stay as can also roll: where no replica
-    may be unavailable, the surge must fit beside them. The surge must also fit beside replicas that are added, or the
-    rollout never ends.
+    All stay unless it is known that fewer new pods fit. Then only as many stay as can also roll: if no replica may be
+    unavailable, the surge must fit beside them. The surge must also fit beside replicas that are added; otherwise the
+    rollout would never end.
     """
     old, new = _old_and_new_shapes(state, workload, part, template)
     most = _room_for_new_shape(state, workload, part, new) if old != new else None
@@ -323,7 +326,7 @@ def _earlier_change(
 def _old_and_new_shapes(
     state: PlannerState, workload: Workload, part: Part, template: RolloutTemplate
 ) -> tuple[Shape, Shape]:
-    """Returns what a pod requests in the part's cluster: with the part's template, and with this template."""
+    """Returns the shapes of a pod in the part's cluster: first of the part's own template, then of this template."""
     borne = workload.template_of(part).shape
     return state.shape_in(part.cluster, borne), state.shape_in(part.cluster, template.shape)
 
@@ -354,9 +357,9 @@ def _surge_pods_without_room(
     """Returns how many surge pods have no room now, or will have none before the rollout is over.
 
     They must fit beside the old pods. When the new pods request more, the cluster becomes fuller as they replace old
-    ones. Then one of two things must hold: all new pods fit beside the old ones, or the cluster, emptied of old pods,
-    has places of the wider shape for replicas and surge together. With fewer pods than places one place is always free,
-    wherever the scheduler put the pods.
+    pods. Then one of two conditions must hold. Either all new pods fit beside the old pods. Or the cluster without the
+    old pods has places of the larger shape for replicas and surge together. With fewer pods than places one place is
+    always free, wherever the scheduler put the pods.
     """
     template, replicas = newest.template, part.replicas
     old, new = _old_and_new_shapes(state, workload, part, template)

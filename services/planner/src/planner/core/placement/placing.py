@@ -59,15 +59,15 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Part
 
 BY_NAME = ("Apply", "Scale")
-"""Requests of a person for this workload. They move replicas that the policy rules out; a scale policy does not."""
+"""A person's requests for a workload. They move replicas that the policy rules out; a scale policy does not."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementResult:
-    """A placement, the division behind it, and its events (none when nothing changed).
+    """A placement, the division that it was made from, and its events (none when nothing changed).
 
     changes: the events without the decision's record. record: makes that record when it is first asked for. The record
-    shows the state at the time of the decision, even if that has changed since.
+    shows the state at the time of the decision, even if the state has changed since.
     """
 
     placement: PlacementDecided
@@ -92,8 +92,8 @@ def place_workload(
 ) -> PlacementResult:
     """Places a workload on the fleet as it is now.
 
-    settled: replicas that only possibly fit do not wait for binds. rolled: the clusters that get the newest template.
-    brakes: limits how many replicas may move that nobody asked to move by name. None: no such replica moves.
+    settled: the wait for binds is over. rolled: the clusters that get the newest template in this step.
+    brakes: limits how many replicas may move without a request by name. None: none of them moves.
     """
     held = held_by_cluster(state, subject.known, moment.now) if subject.known is not None else {}
     if brakes is None:  # A person asked. Lost replicas that return must not be more than the person asked for.
@@ -109,7 +109,7 @@ def place_workload(
     if brakes is not None and subject.known is not None:
         keep_replicas_for_minima(state, subject.known, division)
     nobody_took = division.unplaced
-    for cluster, leaving in before.items():  # Replicas without another place stop here too: they wait, not running.
+    for cluster, leaving in before.items():  # Replicas without another place stop here, too: they wait without running.
         gone = min(nobody_took, held[cluster].leaving - leaving)
         held[cluster] = replace(held[cluster], leaving=held[cluster].leaving - gone)
         nobody_took -= gone
@@ -123,8 +123,8 @@ def place_and_roll(
 ) -> PlacementResult:
     """Places a workload like `place_workload`, and gives the newest template to the next cluster of the rollout.
 
-    With `rollout: all`, all clusters that are not frozen get it. A cluster that has this template under an earlier
-    number gets the new number once no other cluster is left. Replicas that no longer fit there go elsewhere or wait.
+    With `rollout: all`, all clusters that are not frozen get it. A cluster that has an equal template with an earlier
+    number gets the new number once no other cluster is left. Replicas that no longer fit go elsewhere or wait.
     """
     known = subject.known
     rolled: frozenset[str] = frozenset()
@@ -181,7 +181,7 @@ def take_back_replicas(
     """Takes replicas back, and places them elsewhere at once. counts: replicas by cluster.
 
     They leave like other replicas, since they may bind before their cluster reads the placement. A StatefulSet or Job
-    is removed there first: no other cluster gets it before.
+    must be removed there first. Only then another cluster gets it.
     """
     held = held_by_cluster(state, workload, moment.now)
     takes = held_after_removal if is_whole(workload.declared.kind) else held_after_leaving
@@ -198,8 +198,8 @@ def await_missing_objects(
 ) -> PlacementResult:
     """Removes replicas that wait for an object that their cluster lacks. counts: replicas by cluster.
 
-    They are gone at once: no pod of them was ever made. Another cluster of the tier takes them unless it is
-    known to lack the object. Otherwise they wait, and what they were to replace stays. missing: by cluster, objects.
+    They are gone at once, as none of their pods was ever made. Another cluster of the tier takes them unless it is
+    known to lack the object. Otherwise they wait, and the replicas that they should replace stay. missing: by cluster.
     """
     held = held_by_cluster(state, workload, moment.now)
     for cluster, count in counts.items():
@@ -242,7 +242,7 @@ def migrate_replicas(
 def send_overflow_home(
     state: PlannerState, workload: Workload, cluster: str, count: int, rooms: Mapping[str, int], moment: Moment
 ) -> PlacementResult | None:
-    """Moves overflow replicas from a cluster to their homes. rooms: by home, how many more replicas it takes.
+    """Moves `count` overflow replicas from a cluster to their homes. rooms: by home, how many more replicas it takes.
 
     They leave once their replacements are available. Returns None if they do not all fit at home, or count is 0.
     """
@@ -268,10 +268,10 @@ def send_overflow_home(
 def return_lost_replicas(
     state: PlannerState, workload: Workload, back: Mapping[str, int], moment: Moment
 ) -> PlacementResult:
-    """Keeps lost replicas again in clusters that are back. back: replicas by cluster. A surplus is scaled in.
+    """Counts lost replicas as kept again in clusters that are back. back: replicas by cluster.
 
-    Surplus replicas leave once as many replicas are available as are kept. Replicas in a cluster that was declared
-    lost leave first.
+    If more replicas are kept then than are asked for, the surplus leaves once as many are available as are kept.
+    Replicas in a cluster that was declared lost leave first.
     """
     held = held_by_cluster(state, workload, moment.now)
     surplus = sum(entry.replicas for entry in held.values()) + sum(back.values()) - workload.declared.replicas
@@ -293,8 +293,8 @@ def give_up_replicas(
 ) -> PlacementResult:
     """Counts kept replicas as lost in clusters that will not return. counts: replicas by cluster.
 
-    A part with no kept replica leaves the placement: no status will ever report it absent. Until then the placement
-    lists all its replicas, so that a cluster that is back after all stops none of them.
+    A part without kept replicas leaves the placement at once, as no status will ever report that it is gone. Until then
+    the placement lists all its replicas, so that none of them is stopped if the cluster is back after all.
     """
     held = held_by_cluster(state, workload, moment.now)
     for cluster in counts.keys() & held.keys():
@@ -319,15 +319,15 @@ def give_up_replicas(
 def take_over_parts(
     state: PlannerState, workload: Workload, held: Mapping[str, HeldReplicas], why: "PlacementCause", moment: Moment
 ) -> PlacementResult:
-    """Places parts again in other clusters, because the placement no longer lists the clusters that had them."""
+    """Decides a placement in which clusters take over parts of clusters that it no longer lists (why.taken)."""
     subject = subject_of_workload(workload)
     division = divide_over_fleet(state, subject, held, moment, DivisionOptions(workload.settled))
     return _decide_placement(state, subject, held, division, moment, why)
 
 
 def _keep_leaving_replicas(workload: Workload, held: Mapping[str, HeldReplicas], division: Division) -> Division:
-    """Keeps leaving replicas if their replacements lost their place and found no other: else fewer would run than asked
-    for. Unbound ones go: they were taken back. Those that stay wait for nothing, not even for a missing object."""
+    """Keeps leaving replicas whose replacements lost their place and found no other. Otherwise too few would run.
+    Unbound leaving replicas go: they were taken back. For each that stays, one replica less is unplaced or waits."""
     left = max(0, division.unplaced - workload.unplaced)
     replicas, kept_again = dict(division.replicas), dict(division.kept_again)
     for cluster in sorted(held):
@@ -393,11 +393,11 @@ def remove_workload(state: PlannerState, subject: PlacementSubject, moment: Mome
 
 @dataclass(frozen=True, slots=True)
 class PlacementCause:
-    """The cause of a placement, for its record.
+    """The cause of a placement, for its record, and changes of parts that do not follow from the division.
 
-    given_up: clusters that leave the placement. rolled: clusters with the newest template.
+    given_up: clusters that leave the placement. rolled: clusters that get the newest template.
     sent: by cluster, replicas that a person sent there by name. taken: by cluster, the part that it takes over.
-    for_lent: whether the division looked at replicas that wait for lent nodes. missing: by cluster, missing objects.
+    for_lent: whether the division counted replicas that wait for lent nodes. missing: by cluster, missing objects.
     """
 
     cause: str
@@ -417,9 +417,9 @@ def _decide_placement(
     moment: Moment,
     why: PlacementCause,
 ) -> PlacementResult:
-    """Makes the placement from a division. Each step reads the result of the one before: the division, then the parts
-    (a new cluster; else the share and template, the kept or a new version, removal, missing objects, by-name count),
-    then the texts, the needs and the record. An equal placement is not written again."""
+    """Makes the placement from a division: first the parts, then the texts, the needs and the record. The order of
+    steps for one part matters: a new cluster, or else share and template, version, removal, missing objects, and the
+    count by name. A placement that equals the last one is not written again."""
     division, declared, known = with_promised_limits(state, subject, division), subject.declared, subject.known
     before = {**known.parts, **why.taken} if known is not None else {}
     empty = leaving_clusters_without_replicas(state, known) if known is not None else []
@@ -472,7 +472,7 @@ def _decide_placement(
 
 
 def _needs_empty_object(subject: PlacementSubject, before: Part | None) -> bool:
-    """Returns whether a StatefulSet scaled to 0 keeps its object: its volumes might be deleted with the object."""
+    """Returns whether the part keeps its object: a StatefulSet at 0 replicas might lose its volumes with the object."""
     none_asked = subject.declared.kind == STATEFULSET and not subject.declared.replicas
     return none_asked and before is not None and not before.removing
 
@@ -541,10 +541,10 @@ def needed_events(
     moment: Moment,
     lent: Mapping[str, int] | None = None,
 ) -> Iterable[CapacityNeeded]:
-    """Yields CapacityNeeded for each cluster whose need has changed; 0 ends a need.
+    """Yields CapacityNeeded for each cluster whose need of new or lent nodes has changed; 0 ends a need.
 
-    lent: by cluster, replicas that wait for lent nodes. None: not looked at; then the last need stays while replicas
-    have no place, and after that the need of overflow.
+    lent: by cluster, replicas that wait for lent nodes. None: not computed now. Then the last need stays while replicas
+    have no place; if all have one, the need of overflow (Workload.home_needs) is published.
     """
     new = {part.cluster: part.replicas_new for part in placement.parts if part.replicas_new}
     said = state.needed.get(key, {})

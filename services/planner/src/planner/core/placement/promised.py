@@ -17,7 +17,7 @@ NAMES_MAX = 2
 
 
 def with_promised_limits(state: PlannerState, subject: PlacementSubject, division: Division) -> Division:
-    """Returns the division in which such clusters have the limit "promised" in place of the nodes' own limit."""
+    """Returns the division with ALL_PROMISED as the limit of clusters whose room is promised to other workloads."""
     if not division.unplaced:
         return division
     said = [

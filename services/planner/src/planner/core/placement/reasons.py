@@ -43,7 +43,7 @@ def move_causes_by_cluster(state: PlannerState, workload: Workload, now: float) 
 def counts_to_move(state: PlannerState, workload: Workload, why: Mapping[str, str]) -> dict[str, int]:
     """Returns, for each cluster with a cause, how many of its kept replicas the cause applies to.
 
-    why: from reasons().
+    why: from move_causes_by_cluster().
     """
     over, parts = replicas_ruled_out(state, workload), workload.parts
     return {name: over[name] if cause == CAUSE_POLICY else parts[name].replicas_kept for name, cause in why.items()}
@@ -57,9 +57,10 @@ def is_cluster_back(state: PlannerState, cluster: str, now: float) -> bool:
 def hold_texts_by_cause(
     state: PlannerState, workload: Workload, why: Mapping[str, str], now: float
 ) -> dict[tuple[str, str], str]:
-    """Returns, by cause and cluster, a text: what replicas wait for before they move, return or leave.
+    """Returns, by (cause, cluster), a text for users: the reason why replicas do not yet move, return or leave.
 
-    They wait for a brake, a confirmation or a person. why: from reasons().
+    The reason is a brake, a confirmation, the budget, or that a person must move them.
+    why: from move_causes_by_cluster().
     """
     causes = list(why.items())
     for part in workload.placement.parts if workload.placement is not None else ():
@@ -87,9 +88,10 @@ def held_moves_text(
     now: float,
     barred: Mapping[tuple[str, str], int],
 ) -> str:
-    """Returns a text: the brakes and confirmations that moves wait for, with these parts; empty when there are none.
+    """Returns a text for users with the brakes and confirmations that moves wait for; empty when there are none.
 
-    barred: by source and target cluster, replicas that would move if the target were not frozen.
+    parts: the parts as they will be. barred: by (source, target), replicas that would move if the target were not
+    frozen.
     """
     if workload is None:
         return ""
@@ -121,7 +123,7 @@ def held_moves_text(
 def replicas_barred_by_freeze(division: Division) -> dict[tuple[str, str], int]:
     """Returns how many replicas stay because the only clusters with room for them are frozen.
 
-    The key is the cluster that they must leave and the frozen cluster that has room.
+    The key is (the cluster that they must leave, the frozen cluster that has room).
     """
     if division.basis is None or not any(division.stays.values()):
         return {}

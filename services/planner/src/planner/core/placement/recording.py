@@ -1,4 +1,4 @@
-"""Makes the record of a decision when somebody asks for it. The record shows the state at the time of the decision."""
+"""Makes the record of a decision when it is first needed. The record shows the state at the time of the decision."""
 
 from collections.abc import Callable
 

@@ -1,7 +1,7 @@
-"""Keeps a decision's division in its record, and computes it again from there to check that it is the same.
+"""Writes a decision's division into its record, and computes it again from there to check that it is the same.
 
-A division is a function of its situation. The record has the situation, with every room that the division asked for,
-and the result, as JSON. A new computation from that alone must give the same bytes.
+A division depends on its situation alone. The record has the situation, with every room that the division may ask for,
+and the result, as JSON. A new computation from the record must give the same bytes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,16 +22,16 @@ from spillway.events import DecisionRecorded
 
 FLEETS_KEPT_MAX = 16
 SINCE_DEFAULTED = frozenset(("missing", "await_missing", "waits_in"))
-"""Fields of Situation and Division that older records lack. Their defaults have the meaning of such a record."""
+"""Fields of Situation and Division that older records lack. For such a record, the field has its default."""
 
 _PLAIN = frozenset((bool, dict, int, str))
-"""Types whose values JSON has unchanged."""
+"""Types whose values are written as JSON without a change."""
 
 
 class RoomEntry(msgspec.Struct, array_like=True, frozen=True):
-    """A room as a record has it.
+    """A room in the form that decision records contain.
 
-    limited_by: its limit in words. code: its LimitCode; records of older versions have none.
+    limited_by: the text of its limit. code: its LimitCode; empty in records of older versions.
     """
 
     cluster: str
@@ -53,7 +53,7 @@ class ReplayResult:
 
     recorded, recomputed: the division as JSON.
     differences: texts for users, one for each field that differs.
-    aside: texts for users: where the decision differs from its division, and why that is right.
+    aside: texts for users about replicas whose decision differs from the division, and why that is right.
     """
 
     situation: Situation
@@ -147,7 +147,7 @@ def _difference_texts(recorded: bytes, recomputed: bytes) -> tuple[str, ...]:
 
 
 def _deviation_texts(record: DecisionRecorded, division: Division) -> tuple[str, ...]:
-    """Returns texts: replicas that stayed in their cluster although the division put them elsewhere."""
+    """Returns texts for users about clusters where the decision has other numbers of replicas than the division."""
     decided = {entry.cluster: entry.after for entry in record.inputs if entry.cluster}
     divided = {entry.cluster: entry.after for entry in division.inputs if entry.cluster}
     texts = [

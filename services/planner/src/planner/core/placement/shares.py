@@ -1,4 +1,4 @@
-"""Computes a workload's replicas in each cluster, before and after a division, and the part that states them."""
+"""Computes a workload's replicas in each cluster before and after a division, and the parts of its placement."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -60,9 +60,9 @@ def held_by_cluster(state: PlannerState, workload: Workload, now: float) -> dict
 
 
 def unbound_kept(state: PlannerState, workload: Workload, part: Part) -> int:
-    """Returns the unbound replicas minus the replicas that leave.
+    """Returns how many kept replicas of a part are not bound: its unbound replicas minus its leaving ones.
 
-    When it is scaled in, a ReplicaSet first deletes the pods that are not running. So unbound replicas leave first.
+    A ReplicaSet that is scaled in deletes the pods first that are not running. So unbound replicas leave first.
     """
     return max(0, state.unbound_replicas(workload, part) - part.replicas_leaving)
 
@@ -75,7 +75,7 @@ def _unready_replicas(part: Part, facts: WorkloadFacts | None) -> int:
 
 
 def share_of_cluster(held: HeldReplicas | None, division: Division, cluster: str) -> PartShare:
-    """Returns the share of one cluster. held: its replicas before the division; None where the workload had nothing."""
+    """Returns the share of one cluster after a division. held: its replicas before; None if it had none."""
     kept, new = division.replicas.get(cluster, 0), division.new.get(cluster, 0)
     if held is None:
         return PartShare(kept, new, 0, 0)
@@ -117,10 +117,10 @@ def part_with_missing_objects(
     waits_for: Mapping[str, tuple[ObjectReference, ...]],
     version: Generation,
 ) -> Part:
-    """Returns the part with the objects that its cluster lacks and its replicas wait for. waits_for: by cluster.
+    """Returns the part with the objects that its cluster lacks and that replicas wait for. waits_for: by cluster.
 
-    A part without replicas stays listed while replicas wait for it: its cluster must report when the object is there.
-    Listing it, like removing it, makes a new version.
+    A part without replicas stays listed while replicas wait there, as its cluster must report when the object is there.
+    The part gets a new version when it is first listed for that, and when it is removed.
     """
     missing = waits_for.get(part.cluster, ())
     if part.missing == missing and (part.replicas or not (missing and part.removing)):
@@ -160,10 +160,10 @@ def first_part(cluster: str, version: Generation, division: Division, template: 
 
 
 def parts_without_shared(state: PlannerState, parts: Sequence[Part], version: Generation) -> list[Part]:
-    """Returns the parts, but drops a part to be removed if its API server's other name has a part that stays.
+    """Returns the parts without those to be removed whose API server has another name with a part that stays.
 
-    Both names have one object, and its removal would end the pods of the other part. version: given to the parts that
-    stay, so that their version is above the object's, whichever part wrote the object last.
+    Both parts have the same object, and its removal would end the pods of the part that stays. The part that stays gets
+    `version`, so that its version is above the object's, whichever part wrote the object last.
     """
     servers = {part.cluster: _first_name_of_server(state, part.cluster) for part in parts}
     stay = {servers[part.cluster] for part in parts if not part.removing}
@@ -182,9 +182,9 @@ def _first_name_of_server(state: PlannerState, cluster: str) -> str:
 
 
 def held_after_leaving(held: HeldReplicas, count: int) -> HeldReplicas:
-    """Returns the cluster's replicas with `count` fewer kept.
+    """Returns the cluster's replicas with `count` of the kept replicas leaving, unbound replicas first.
 
-    They leave, unbound ones first, and must not stay after all.
+    From then on, no leaving replica of the cluster may be kept again.
     """
     if count <= 0:
         return held

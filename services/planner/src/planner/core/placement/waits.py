@@ -1,4 +1,4 @@
-"""Collects what a decided placement waits for: room and objects, brakes and confirmations, and its rollout."""
+"""Collects the waits of a placement: for room and objects, for brakes and confirmations, and those of its rollout."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,7 +23,7 @@ from spillway.model import Part
 def waits_of_placement(
     state: PlannerState, subject: PlacementSubject, division: Division, parts: Sequence[Part], moment: Moment
 ) -> tuple[str, PlacementWaits | None]:
-    """Returns the text of what replicas wait for, and the codes of all that the placement waits for."""
+    """Returns the text about what replicas wait for, and the codes of all waits, the rollout's included."""
     known = subject.known
     then = [] if division.missing or not division.unplaced else texts_after_room(state, subject, parts)
     room = [*division.placement_waits(), *map(PlacementWait, then)]
@@ -33,7 +33,10 @@ def waits_of_placement(
 
 
 def repeats_placement(last: PlacementDecided, placement: PlacementDecided, division: Division) -> bool:
-    """Returns whether the last record says the same. While room is uncertain, other reasons to wait are no change."""
+    """Returns whether the last placement says the same as the new one, so that the new one need not be written.
+
+    While replicas wait for binds, other reasons to wait come and go, so they count as no change.
+    """
     return has_same_parts(last, placement) and (bool(division.uncertain) or _has_same_waits(last, placement))
 
 

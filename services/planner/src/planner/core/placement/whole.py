@@ -1,7 +1,7 @@
 """Places StatefulSets and Jobs, which go whole to one cluster, and checks which policies they may have.
 
-Two clusters never hold one at the same time. While any part is listed, even one being removed, nothing is placed
-elsewhere: a placement lists every cluster that may still hold the object.
+Two clusters never hold such a workload at the same time. A placement lists every cluster that may still hold its
+object. So while any part is listed, even one that is being removed, nothing is placed in another cluster.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,8 +33,8 @@ def is_whole(kind: str) -> bool:
 def may_be_taken_back(kind: str, facts: WorkloadFacts | None) -> bool:
     """Returns whether unbound replicas may be taken back.
 
-    A whole workload: only while no pod was bound and no work was done. Scaling in a StatefulSet removes the highest
-    ordinals, bound or not. A Job that began would begin again.
+    Replicas of a StatefulSet or Job may be taken back only while no pod is bound and no work is done. Scaling in a
+    StatefulSet removes the highest ordinals, bound or not. A Job that began would begin again.
     """
     if not is_whole(kind) or facts is None:
         return True
@@ -45,9 +45,9 @@ def may_be_taken_back(kind: str, facts: WorkloadFacts | None) -> bool:
 
 
 def divide_whole(situation: Situation) -> Division:
-    """Divides a whole workload: all replicas go to one cluster, or none.
+    """Divides a StatefulSet or Job: all replicas go to one cluster, or none is placed.
 
-    They never move. If they do not fit, they are unplaced.
+    Replicas never move. If they do not fit in their cluster, they are unplaced.
     """
     tiers, limits = clusters_by_tier(situation), {limit.cluster: limit for limit in situation.policy.limits}
     kept = {name: held.replicas for name, held in situation.held.items()}
@@ -91,9 +91,9 @@ Grown = list[tuple[str, bool, int]]
 
 
 def _growth_in_home(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> Grown:
-    """Returns as many more replicas as fit in the cluster that has the workload.
+    """Returns how many more replicas go to the cluster that has the workload: as many as fit.
 
-    If no replica is left there, either all fit or none is placed.
+    If it has no replica any more, none is placed unless all fit.
     """
     if len(situation.listed) > 1:
         return []
@@ -112,9 +112,9 @@ def _growth_in_home(situation: Situation, tiers: TierClusters, limits: Limits, m
 
 
 def _growth_anywhere(situation: Situation, tiers: TierClusters, limits: Limits, missing: int) -> tuple[Grown, int]:
-    """Returns the cluster that gets all replicas: in the first tier where one certainly takes them, the roomiest one.
+    """Returns the cluster that gets all replicas: the one with most room in the first tier where all certainly fit.
 
-    If a tier has none but possibly could, returns no cluster and the number of replicas that wait for binds.
+    If all only possibly fit in a tier, returns no cluster, and the number of replicas, which then wait for binds.
     """
     bound_to = [name for name, limit in limits.items() if limit.replicas_min > 0]
     for tier, names in tiers_with_lacking_last(situation, tiers):
@@ -150,7 +150,7 @@ def _room_in_limits(situation: Situation, limits: Limits, cluster: str) -> int:
 
 
 def _rule_text(situation: Situation) -> str:
-    """Returns a text for users: the rule, other than room, that restricts the replicas."""
+    """Returns a text for users with the rule that keeps the replicas in one cluster, and with that cluster."""
     text = f"a {situation.whole} goes whole to one cluster"
     if not situation.listed:
         return text

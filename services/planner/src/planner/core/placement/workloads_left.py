@@ -1,4 +1,4 @@
-"""Lists the workloads that a draining, leaving or lost cluster still has, and what holds each of them there."""
+"""Lists the workloads that a draining, leaving or lost cluster still has, and why each of them is still there."""
 
 from collections.abc import Iterator
 from heapq import nsmallest
@@ -16,13 +16,13 @@ from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_LOST
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 
 LEFT_SHOWN: Final = 10
-"""The number of workloads that are shown. The first of thousands are soon the stuck ones, since the others move on."""
+"""The number of workloads that are shown. Stuck workloads come first; if others are shown, they soon move on."""
 
 
 def workloads_left_in(state: PlannerState, view: ClusterView, phase: str) -> tuple[WorkloadLeft, ...]:
-    """Returns the first workloads listed in the cluster: ones whose removal is awaited, then the others by name.
+    """Returns the first LEFT_SHOWN workloads of the cluster: first stuck ones, then ones with kept replicas.
 
-    phase: the cluster's phase, now or from now on. Empty for a cluster that keeps its replicas.
+    phase: the cluster's phase, now or from now on. A cluster that keeps its replicas (Active, Cordoned) has none.
     """
     if phase in (PHASE_ACTIVE, PHASE_CORDONED):
         return ()
@@ -34,6 +34,7 @@ def workloads_left_in(state: PlannerState, view: ClusterView, phase: str) -> tup
 
 def _stuck_rank(workload: Workload, cluster: str) -> tuple[int, WorkloadKey]:
     part = workload.parts[cluster]
+    # A stuck workload will not leave by a move: its removal or transfer is awaited, or a person must move it.
     stuck = part.removing or is_in_transfer(workload) or not may_move_by_itself(workload)
     return 0 if stuck else 1 if part.replicas_kept else 2, workload.workload_key
 
@@ -54,7 +55,7 @@ def _workload_left(state: PlannerState, workload: Workload, view: ClusterView, p
 
 
 def _hold_texts(state: PlannerState, workload: Workload, cluster: str, phase: str) -> Iterator[str]:
-    """Yields texts for users: what keeps the workload in the cluster, other than room and the order of moves."""
+    """Yields texts for users: the reasons, other than room and the order of moves, why the workload stays there."""
     part = workload.parts[cluster]
     if workload.declared.disowning:
         yield "Disowning: our marks are still on it"
