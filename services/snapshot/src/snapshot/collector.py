@@ -1,4 +1,7 @@
-"""Follows one cluster with streams and a probe, and writes the records that its core returns. There is one writer."""
+"""Follows one cluster with streams and a probe, and writes the records that its core returns.
+
+Only one task of a collector writes.
+"""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -40,7 +43,7 @@ from spillway.wire import pack_columns
 
 SERVICE = "snapshot"
 SHORTEST_WAIT_SECONDS = 0.001
-"""The shortest wait. A shorter one may round to nothing, and the loop would spin."""
+"""The shortest wait. A shorter wait may be rounded to zero, and then its loop would use all the CPU."""
 
 Connect = Callable[[ClusterJoined], ClusterApi]
 
@@ -57,8 +60,10 @@ class ScaledWorkloads:
 class CollectorShared:
     """The objects that the collectors of one process share.
 
-    claim: takes a turn once more, for a higher epoch. Raises BusUnavailable.
-    list_slots: the places for clusters that read their first lists at the same time.
+    connect: opens the API of a cluster; may raise.
+    claim: claims a turn once more, to get a higher epoch. Raises BusUnavailable.
+    book: the last records of our keys. book_read: is set once the book was read to its end.
+    list_slots: bounds how many clusters read their first lists at the same time.
     """
 
     bus: Bus
@@ -74,7 +79,10 @@ class CollectorShared:
 
 
 class Collector:
-    """One turn at one cluster. It runs until it is cancelled or has finished. A bug in the core raises."""
+    """Collects one cluster's capacity during one turn. It runs until it is cancelled or finished.
+
+    An exception in its core ends it and is raised.
+    """
 
     def __init__(self, turn: ClusterTurn, joined: ClusterJoined, around: CollectorShared) -> None:
         self.cluster = joined.cluster
@@ -98,20 +106,20 @@ class Collector:
     # ── What the service tells it ───────────────────────────────────────────────────────────────────────────────
 
     def apply_cluster_joined(self, joined: ClusterJoined) -> None:
-        """Takes over a new ClusterJoined of the cluster. Connects again if its credential or endpoint has changed."""
+        """Applies a new ClusterJoined of the cluster. Connects again if its credential or endpoint has changed."""
         before, self._joined = self._joined, joined
         if (before.credential, before.endpoint) != (joined.credential, joined.endpoint):
             self._rejoined.set()
 
     def apply_scale_policies(self) -> None:
-        """Takes over the set of workloads with a scale policy, after it was first read or has changed."""
+        """Applies the set of workloads with a scale policy. Call it when the set was first read or has changed."""
         if self._around.scaled.known:
             self.core.set_scaled_workloads(self._around.scaled.keys)
             self._sample_now.set()
             self._heard.set()
 
     async def finish(self) -> None:
-        """Writes the records that are due, and ends."""
+        """Ends the collector. Waits until it has written the records that are due."""
         self._finishing.set()
         self._heard.set()
         await self._finished.wait()
@@ -170,9 +178,9 @@ class Collector:
         self._streams[kind] = tasks.create_task(self._follow_kind(api, kind), name=f"{kind.plural} of {self.cluster}")
 
     async def _hold_list_slot(self) -> None:
-        """Waits for a place among the clusters that read their first lists, and gives it back after a bounded time.
+        """Waits for a slot in which this cluster may read its first lists, and frees it after a bounded time.
 
-        So a slow or silent cluster does not hold others up; its own lists go on.
+        So a slow or silent cluster does not delay other clusters. Its own lists continue.
         """
         async with self._around.list_slots:
             self._may_list.set()
@@ -224,9 +232,9 @@ class Collector:
                 self._lists_settled.set()
 
     async def _run_probes(self, tasks: asyncio.TaskGroup, api: ClusterApi) -> None:
-        """Probes the cluster at intervals.
+        """Probes the cluster at intervals, and lists kinds again whose count differs from the probes' for too long.
 
-        The first probe waits for the lists, so that its answer can be compared at once.
+        The first probe waits for the lists, for at most probe_seconds, so that its answer can be compared at once.
         """
         loop = asyncio.get_running_loop()
         pause_seconds = self._settings.probe_seconds
@@ -282,8 +290,7 @@ class Collector:
     async def _write_until_finished(self) -> None:
         """Writes records until finishing is set, then once more.
 
-        Only this method writes. So none of our records is on its way while the records of others are compared with
-        ours.
+        Only this method writes. So no write of ours is under way when it compares the records of others with ours.
         """
         while not self._finishing.is_set():
             if self.core.needs_claim:
@@ -340,6 +347,7 @@ class Collector:
             return
         self._unwritable_keys.note_written(records)
         self.core.note_written_records(records, (position.offset for position in positions))
+        # After a slow write the age in the records is too small, so a heartbeat tells the right one.
         if loop.time() - taken_at > self._settings.late_seconds:
             self.core.make_heartbeat_due()
         counters.count_written_records(records)
@@ -348,7 +356,7 @@ class Collector:
     def _note_unwritable_records(self, records: Sequence[Record], now: float) -> None:
         """Tells the core which records are too large for the log, so that it writes them in another form.
 
-        No record of the batch was sent. The others go with the next batch, and other clusters do not wait.
+        No record of the batch was sent. The core returns the other records again with the next batch.
         """
         wrong = write_errors_by_index(records)
         for index, error in wrong.items():
@@ -364,7 +372,7 @@ class Collector:
 
 
 def _traces_by_index(cluster: str, records: Sequence[object], started_ns: int) -> dict[int, Headers]:
-    """Returns a new trace for each record of pending pods or pods' usage, by its index.
+    """Returns the headers of one new trace for each record of pending pods or of pods' usage, by the record's index.
 
     A decision may follow from these records. Records of capacity start no trace.
     """
@@ -385,7 +393,7 @@ def _trouble_of_error(error: ClusterUnreachable, what: str = "") -> Trouble:
 
 
 def _connection_trouble(error: Exception) -> Trouble:
-    """Returns why the API could not be opened, as a Trouble with the usual text: "what: reason: detail"."""
+    """Returns the Trouble of a cluster whose API could not be opened. Its text is "connect: reason: detail"."""
     if isinstance(error, ClusterUnreachable):
         return _trouble_of_error(error, "connect: ")
     return Trouble(TroubleCode.NOT_ALLOWED, f"connect: credential: {error}"[:TROUBLE_CHARACTERS_MAX])

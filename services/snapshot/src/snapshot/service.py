@@ -1,4 +1,4 @@
-"""Runs snapshot: one collector for each cluster that is this instance's turn. The decisions are in core/."""
+"""Runs snapshot: one collector for each cluster at which this instance has the turn. The decisions are in core/."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ class Snapshot:
     """One instance of snapshot.
 
     connect: opens the API of a cluster; may raise.
-    wall_ms: returns Unix time, which is written to records and orders nothing.
+    wall_ms: returns Unix time in milliseconds. It is written to records, and never used for order.
     """
 
     def __init__(
@@ -101,18 +101,18 @@ class Snapshot:
         return self._joined
 
     def way_to_cluster(self, cluster: str) -> tuple[Generation | None] | None:
-        """Identifies one membership of a cluster.
+        """Returns a value that identifies one membership of a cluster; None when it has not joined.
 
-        A new credential or endpoint keeps the collector; a cluster that left and joined again gets a new collector,
-        because readers have forgotten its former records.
+        While the value is the same, the collector is kept, even with a new credential or endpoint. A cluster that left
+        and joined again gets a new collector, because readers have forgotten its former records.
         """
         joined = self._joined.get(cluster)
         return None if joined is None else (joined.joined_at,)
 
     async def wait_until_caught_up(self) -> None:
-        """Waits until the log was read to its end, our own records included.
+        """Waits until all clusters and claims in the log have been read.
 
-        With an unread claim, two instances could both write for a cluster.
+        If a claim were unread, two instances could write for one cluster.
         """
         await self._clusters.wait_until_caught_up()
         await self._changes.wait_until_caught_up()
@@ -153,7 +153,7 @@ class Snapshot:
         self._policies_changed.set()
 
     async def _pass_on_policies(self) -> None:
-        """Passes changed scale policies to the collectors, once for all changes that were read together."""
+        """Passes changed scale policies to the collectors. Changes that are read together are passed once."""
         await self._policies.wait_until_caught_up()
         self._around.scaled.known = True
         while True:
@@ -172,7 +172,7 @@ class Snapshot:
     # ── What is left of clusters that left ──────────────────────────────────────────────────────────────────────
 
     async def _delete_left_clusters(self) -> None:
-        """Publishes tombstones for all records of a cluster that left, once no collector here writes for it."""
+        """Publishes tombstones for the records of clusters that left. It waits until no collector writes for them."""
         await self._own.wait_until_caught_up()
         self._around.book_read.set()
         while True:

@@ -1,4 +1,4 @@
-"""Settings of snapshot, from SPILLWAY_SNAPSHOT_* in the environment, and its constants."""
+"""Defines the settings of snapshot, from SPILLWAY_SNAPSHOT_* in the environment, and its constants."""
 
 from dataclasses import dataclass
 

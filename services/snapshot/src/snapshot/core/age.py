@@ -1,5 +1,6 @@
-"""Computes how old our knowledge of a cluster is: the watermark, and the reason when it does not rise (P3).
+"""Computes how old our knowledge of a cluster is (P3).
 
+It keeps the watermark, the time up to which the state is known, and the reason when the watermark does not rise.
 README.md has the state table.
 """
 
@@ -17,6 +18,9 @@ NEVER_MS = -1
 class _Source:
     """One stream of the cluster.
 
+    listed: whether a list of its objects has ended.
+    heard_at: the time of the last event, bookmark or end of a list.
+    failure: the reason why the stream failed; NO_TROUBLE since the next event.
     count: the number of objects that we know.
     low, high: the lowest and highest count since the last probe started.
     differs_since: the time since which our count differs from the probes' count; None when it does not.
@@ -70,19 +74,19 @@ class Age:
             state.differs_since, self._answer = None, None
 
     def note_stream_failed(self, source: str, why: Trouble) -> None:
-        """Records that a stream failed, so that the watermark stays until an event comes.
+        """Records that a stream failed, so that the watermark stays until the next event of the stream.
 
-        why: its text does not name the source.
+        why: the reason, without the name of the source.
         """
         self._sources[source].failure = why
 
     def note_stream_forbidden(self, source: str, why: str) -> None:
-        """Records that our account may not read the source. It is ignored until an event of it comes."""
+        """Records that our account may not read the source. The source is ignored until its next event."""
         state = self._sources[source]
         state.listed, state.failure, state.unread = False, NO_TROUBLE, why
 
     def note_connecting(self) -> None:
-        """Starts again with lists. Nothing is current until they end."""
+        """Records that a new connection begins with lists. Until they have ended, the state is not current."""
         self._answer, self._version = None, None
         for state in self._sources.values():
             state.listed, state.failure, state.unread, state.differs_since = False, NO_TROUBLE, "", None
@@ -96,9 +100,9 @@ class Age:
         self._sources[source].differs_since = None
 
     def note_probe_started(self, now: float) -> None:
-        """Compares the previous answer with our counts, and begins a new comparison.
+        """Compares the counts of the previous probe with ours, and begins a new comparison.
 
-        Our count agrees if it had the answer's value at some time since that probe began.
+        They agree if our count had the probe's value at any time since that probe began.
         """
         if self._answer is not None:
             for name, theirs in self._answer.counts.items():
@@ -120,7 +124,8 @@ class Age:
 
         version: the resourceVersion of the counts, by a quorum read; None when it is no number. If it is lower than
             the version of the probe before, etcd was restored from a backup. Open watches then deliver nothing until
-            the resourceVersions are as high as before, and never the changes until then. So all kinds are listed again.
+            the resourceVersions are as high as before. They never deliver the changes until then. So all kinds are
+            listed again.
         """
         self._probe_failure, self._connection_failure = NO_TROUBLE, NO_TROUBLE
         if version is not None:
@@ -139,11 +144,11 @@ class Age:
         self._probe_failure, self._answer = why, None
 
     def note_capacity_unwritable(self, why: str) -> None:
-        """Records that the capacity is too large for a record. It becomes the cluster's trouble, and readers see it."""
+        """Records that the capacity is too large for a record. Readers see this as the cluster's trouble."""
         self._unwritable = Trouble(TroubleCode.UNWRITABLE, why)
 
     def clear_capacity_unwritable(self) -> None:
-        """Removes that trouble, because writing the capacity is tried again."""
+        """Removes the trouble of note_capacity_unwritable(), because writing the capacity is tried again."""
         self._unwritable = NO_TROUBLE
 
     # ── What follows from it ────────────────────────────────────────────────────────────────────────────────────
@@ -163,7 +168,7 @@ class Age:
         return all(state.listed or state.unread for state in self._sources.values())
 
     def has_current_streams(self, now: float) -> bool:
-        """Returns whether all streams are listed and well, and records can hold the capacity."""
+        """Returns whether all streams are listed and without trouble, and records can hold the capacity."""
         return self.is_fully_listed and not self._unwritable.text and not self._stream_trouble(now).text
 
     def cluster_trouble(self, now: float) -> Trouble:

@@ -1,4 +1,7 @@
-"""Makes the records of one epoch of one cluster: blocks, their sequences, and when a whole block is due (P3)."""
+"""Makes the capacity records of one epoch of one cluster: changes, whole blocks and heartbeats (P3).
+
+A block is a part of the cluster's nodes. Each record of a block has the next sequence.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,8 +27,8 @@ HASHES = 2**32
 
 
 BLOCKS_BESIDE_NODES_MAX = 64
-"""Blocks that a cluster may have because of the bytes of its nodes, in addition to twice the number that its nodes
-need."""
+"""How many more blocks a cluster may have than twice the number that its number of nodes needs. They allow for nodes
+with many bytes."""
 AMOUNTS_MAX = 1_000_000
 """The most amounts in one record, zeros included: nodes times names of resources. 5,000 nodes may have 200 names."""
 
@@ -39,9 +42,9 @@ def block_hash_key(cluster: str, epoch: int) -> bytes:
 
 
 def node_hash(name: str, key: bytes) -> int:
-    """Returns the number by which a node is put into a block. Readers take a node's block from the record.
+    """Returns the number that decides a node's block. Readers need not compute it: a node is in its record's block.
 
-    The hash has a key. So nobody can choose node names that always share a block.
+    The hash has a key, so that nobody can choose node names that always share a block.
     """
     return int.from_bytes(blake2s(name.encode(), digest_size=8, key=key).digest())
 
@@ -68,7 +71,7 @@ def blocks_needed(hashes: Sequence[int], nodes_max: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSign:
-    """The facts about the cluster itself that each change record has: its age, its trouble, and the kinds not read."""
+    """The values about the cluster itself in each change record: its age, its trouble, and the kinds not read."""
 
     age_ms: int
     trouble: Trouble
@@ -80,9 +83,10 @@ class _Block:
     """One block of the cluster's nodes.
 
     rows: the rows as they were last written.
-    full_due_at: the time at which it is due as a whole again.
+    full_due_at: the time at which the next whole record is due.
+    sequence: the sequence of the last change record.
     weight: the bytes of the changes since the last whole record; full_weight: the bytes of that record.
-    full_wanted: a whole record is due now.
+    full_wanted: whether a whole record is due now.
     """
 
     rows: dict[str, NodeRow] = field(default_factory=dict)
@@ -96,7 +100,7 @@ class _Block:
 class Stream:
     """Turns changes into records. A whole record always equals the sum of the changes up to its sequence.
 
-    Before begin() there are only heartbeats, because readers use an epoch only once they have all its blocks.
+    Before set_initial_state() there are only heartbeats: readers use an epoch only once they have all its blocks.
     """
 
     def __init__(self, cluster: str, epoch: int, settings: SnapshotSettings, pack: Pack, blocks_min: int = 1) -> None:
@@ -157,9 +161,10 @@ class Stream:
         self._api_server = whole.api_server
 
     def change_records(self, changes: StateChanges, sign: ClusterSign) -> Iterator[CapacityChanged]:
-        """Yields the change records, block 0 last.
+        """Yields the change records: namespaces first, block 0 last.
 
-        Block 0 has the counts of our workloads. They must not be read before the room that these pods take.
+        Block 0 has the counts of our workloads. If readers got these before the other blocks, they would see pods as
+        counted whose room still looks free.
         """
         if changes.api_server != self._api_server:  # Only a whole block has api_server.
             self._api_server = changes.api_server
@@ -196,9 +201,9 @@ class Stream:
             )
 
     def _namespace_change_records(self, changes: StateChanges, sign: ClusterSign) -> Iterator[CapacityChanged]:
-        """Yields the changes of namespaces.
+        """Yields the change records of namespaces.
 
-        They come first, so that no reader sees more left of a quota than there is.
+        They are written first, so that no reader sees more of a quota left than there is.
         """
         new = [entry for entry in changes.namespaces if self._namespaces.get(entry.name) != entry]
         self._namespaces.update((entry.name, entry) for entry in new)
@@ -226,10 +231,10 @@ class Stream:
         ]
 
     def whole_block_record(self, index: int, now: float) -> CapacityReported | None:
-        """Returns the whole block, or None when a record cannot hold it and the cluster may have more blocks.
+        """Returns the record of a whole block; None when it is too large and the cluster may have more blocks.
 
-        Raises TooManyAmounts. When there may be no more blocks, a heavy block is returned all the same: the log takes
-        or refuses it.
+        Raises TooManyAmounts. When there may be no more blocks, a block with too many bytes is returned all the same.
+        The log then takes or refuses it.
         """
         block = self._blocks[index]
         rows = [block.rows[name] for name in sorted(block.rows)]
@@ -321,9 +326,9 @@ class Stream:
         return event
 
     def _first_period_seconds(self, index: int) -> float:
-        """Returns the seconds until the first whole record after the one at the start.
+        """Returns the seconds from a block's first whole record to its second one.
 
-        They differ by block, so that clusters that were taken together are not always written together.
+        They differ by block. Otherwise clusters whose turns were taken together would always be written together.
         """
         share = crc32(f"{self.cluster}/{index}".encode()) / HASHES
         return self._settings.full_seconds * (0.5 + share / 2)

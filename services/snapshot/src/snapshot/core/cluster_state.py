@@ -1,4 +1,4 @@
-"""Joins the streams of one cluster into node rows, workload facts and groups of waiting pods.
+"""Combines the streams of one cluster into node rows, workload facts and groups of waiting pods.
 
 Each stream is in order, but the streams are not in order with each other. A pod may be seen before its node, its
 ReplicaSet or its workload. So sums are kept by name or uid, and joined when they are read.
@@ -35,17 +35,17 @@ from spillway.model import NODE_OWNED, LabelSet, NamespaceFacts, NodeRow, PodTab
 WORKLOAD_KINDS = (DEPLOYMENTS, STATEFULSETS, JOBS)
 KINDS = (NODES, PODS, REPLICASETS, *WORKLOAD_KINDS, NAMESPACES, RESOURCE_QUOTAS, VOLUMES, VOLUME_CLAIMS)
 NOT_VITAL = (VOLUMES, VOLUME_CLAIMS)
-"""Kinds that are ignored if our account has no right to them. Then volumes are unknown, and records show that."""
+"""The kinds that are ignored if our account may not read them. Then volumes are unknown, and records show that."""
 
 NO_LOAD = NodeLoad()
 ALWAYS_SAID = ("cpu", "memory", "ephemeral-storage", "pods")
-"""Resources that are in a node's row even when it does not offer them. A pod may name any other resource, and each name
-would become a column of all readers."""
+"""The resources that a node's row always has. Requests for other resources are in the row only if the node offers them:
+a pod may name any resource, and each name would become a column of all readers."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateChanges:
-    """The differences since the last time, in the detail in which they are written. api_server is always filled."""
+    """The changes of a cluster since the last call, as records contain them. api_server is always filled."""
 
     rows: tuple[NodeRow, ...]
     removed: tuple[str, ...]
@@ -97,9 +97,9 @@ class ClusterState:
         self.retain_objects(kind, frozenset(item.metadata.uid for item in found))
 
     def retain_objects(self, kind: Kind, uids: frozenset[str]) -> None:
-        """Removes the objects of a kind that are not in the list, after its other objects were upserted.
+        """Removes the objects of a kind that a whole list does not have. It is not for nodes.
 
-        Not for nodes. uids: all objects of the list.
+        Call it after the objects of the list were upserted. uids: all objects of the list.
         """
         if kind is PODS:
             self.pods.retain_pods(uids)
@@ -184,7 +184,7 @@ class ClusterState:
         )
 
     def whole_state(self) -> StateChanges:
-        """Returns everything, as changes from an empty state."""
+        """Returns the whole state as changes from an empty state."""
         self.pods.update_namespaces_over_bound()
         facts = (
             self.workloads.workload_facts(key, self.pods.counted) for key in sorted(self.workloads.workload_keys())
@@ -200,13 +200,12 @@ class ClusterState:
         )
 
     def node_row(self, name: str) -> NodeRow:
-        """Returns the row of a node.
+        """Returns the row of a node. On a lent node, the pods of pools do not count.
 
-        The row is closed, and offers nothing, when free resources or terms of pods are unknown.
-
-        That is so in three cases: a pod's requests cannot be read; its pods have too many ports or terms for a record;
-        or its pods belong to a namespace with too many terms. It offers nothing, because some pods tolerate a closed
-        node. On a lent node, the pods of pools do not count.
+        The row is unschedulable and offers nothing when the node's free resources or its pods' terms are unknown. There
+        are three such cases: a pod's requests cannot be read; the pods have too many ports or terms for a record; or a
+        pod with terms is in a namespace with too many terms. Unschedulable alone would not be enough, because some pods
+        tolerate it.
         """
         node, found = self.nodes.nodes[name], self.pods.loads.get(name, NO_LOAD)
         load = NO_LOAD if found.is_too_long else found

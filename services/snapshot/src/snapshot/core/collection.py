@@ -1,4 +1,4 @@
-"""Turns the events of one cluster into the records that are due. Joins its state, age, stream and pending groups."""
+"""Turns the events of one cluster into the records that are due. Combines its state, age, stream and pending groups."""
 
 import math
 from collections.abc import Collection as Many
@@ -42,10 +42,10 @@ class UnwrittenRecord(NamedTuple):
 
 
 class Collection:
-    """One cluster's core. The caller passes events with their time on one monotonic clock, then asks for records.
+    """The core of one cluster's collector. The caller passes events, with their time on one monotonic clock.
 
-    The caller writes what records() returned, then calls acknowledged() or note_unconfirmed_records() before it asks
-    again.
+    It asks for records with take_due_records() and writes them. Then it calls note_written_records() or
+    note_unconfirmed_records() before it asks again.
     """
 
     def __init__(self, cluster: str, fleet: str, settings: SnapshotSettings, pack: Pack) -> None:
@@ -70,9 +70,9 @@ class Collection:
         self._note_stream_event(kind, now, listed=True)
 
     def upsert_page(self, kind: Kind, items: Iterable[Any]) -> None:
-        """Upserts the objects on one page of a list that goes on.
+        """Adds or updates the objects on one page of a list that has more pages.
 
-        A page does not show that the stream works, or that an object is gone.
+        A page alone does not show that the stream works, or that an object is gone.
         """
         for item in items:
             self.state.upsert_object(kind, item)
@@ -108,13 +108,16 @@ class Collection:
     def note_probe_answered(
         self, started_at: float, nodes: int, pods: int, now: float, version: int | None = None
     ) -> None:
-        """Passes the answer of a probe to the node list and the age. version: as in Age.probe_answered."""
+        """Passes the answer of a probe to the node list and the age. version: as in Age.note_probe_answered()."""
         self.state.nodes.check_doubted_list(nodes, now)
         doubtful = self.state.nodes.doubt is not None
         self.age.note_probe_answered(started_at, {NODES.plural: nodes, PODS.plural: pods}, doubtful, now, version)
 
     def take_kinds_to_relist(self, now: float) -> list[Kind]:
-        """Returns the kinds to list again: the count has differed for too long, or resourceVersions went back."""
+        """Returns the kinds to list again, because their count has differed for too long or resourceVersions went back.
+
+        Also notes that their new lists begin.
+        """
         kinds = [KIND_BY_PLURAL[plural] for plural in self.age.sources_to_relist(now)]
         for kind in kinds:
             self.age.note_relisting(kind.plural)
@@ -146,9 +149,9 @@ class Collection:
         return self.stream is None or self.stream.has_outgrown_block
 
     def begin_epoch(self, epoch: int, now: float) -> None:
-        """Starts a new epoch at the claim's offset.
+        """Starts a new epoch, the offset of a claim.
 
-        Sequences start again, and everything is written whole once it is known.
+        Sequences start again, and all blocks are written whole once the state is known.
         """
         assert epoch > self.epoch
         blocks_min = 1 if self.stream is None else self.stream.next_epoch_blocks_min
@@ -169,7 +172,7 @@ class Collection:
         )
 
     def next_due_at(self, now: float) -> float:
-        """Returns when records() may have something to write, even if no event comes before."""
+        """Returns the time at which a record may be due even if no event comes before."""
         if self.stream is None:
             return now
         due = self._heartbeat_at
@@ -178,7 +181,7 @@ class Collection:
         return now if self._tombstones else due
 
     def has_record_due(self, now: float) -> bool:
-        """Returns whether records() would return a record now, because of an event that has come."""
+        """Returns whether an event has made a record due now."""
         stream = self.stream
         if stream is None:
             return False
@@ -194,17 +197,15 @@ class Collection:
         return (sign.trouble, sign.unread, sign.age_ms == NEVER_MS) != self._said_sign
 
     def make_heartbeat_due(self) -> None:
-        """Makes a heartbeat due at once, because the last records were written late and their age is too small."""
+        """Makes a heartbeat due at once. Call it after a late write, as the age in the written records is too small."""
         self._heartbeat_at = -math.inf
 
     def take_due_records(self, now: float, wall_ms: int) -> list[Record]:
-        """Returns the records that are due, in the order in which they must be written.
+        """Returns the records that are due, in the order in which they must be written: changes before whole blocks.
 
-        Changes come before their whole block.
-
-        Pods of scaled workloads are included even while a stream has failed. Their known state is still valid, and
-        readers must learn why there are no samples.
-        wall_ms: Unix time, for readers that compare it with the time of samples.
+        Records of scaled workloads' pods are included even while a stream has failed. Their known state is still valid,
+        and readers must learn why there are no samples.
+        wall_ms: Unix time in milliseconds, for readers that compare it with the time of samples.
         """
         stream = self.stream
         assert stream is not None
@@ -239,7 +240,7 @@ class Collection:
         return found
 
     def _withhold_capacity(self, why: str, now: float) -> None:
-        """Stops writing whole blocks for a while. The capacity that readers have grows old."""
+        """Stops writing whole blocks for a while. Readers then see the cluster's capacity become stale."""
         self._withheld_until = now + self._settings.unwritable_retry_seconds
         self.age.note_capacity_unwritable(f"capacity: unwritable: {why}"[:TROUBLE_CHARACTERS_MAX])
 
@@ -284,11 +285,11 @@ class Collection:
                     self._make_record_due((record.address.topic.name, record.address.key), self.stream)
 
     def note_unwritable_records(self, wrong: Iterable[UnwrittenRecord], now: float) -> None:
-        """Changes how records are written that are too large for the log. Only their own subjects are affected.
+        """Changes the form of records that were too large for the log. It affects no other group or workload.
 
-        In place of a change, the whole block is written. If fewer nodes would fit, more blocks are made, as long as the
-        cluster may have more. Otherwise no newer capacity is written for a while, because half a cluster would look
-        like the whole. Call it after `note_unconfirmed_records`.
+        A change is replaced by its whole block. If a whole block is too large, the next epoch has more blocks, as long
+        as the cluster may have more. Otherwise no newer capacity is written for a while, because a part of a cluster
+        would look like the whole. Call it after note_unconfirmed_records().
         """
         assert self.stream is not None
         may_split = self.stream.may_split
@@ -304,7 +305,8 @@ class Collection:
                     self.observed.shorten_record((record.namespace, record.name))
 
     def overrule_foreign_records(self, book: LogBook) -> None:
-        """Writes our state again for each key that somebody else wrote after us, or a tombstone when we have none."""
+        """Makes a record due for each key that another writer has written after us: our state, or a tombstone if we
+        have none."""
         if self.stream is None or not self.stream.begun:
             return
         for key in book.foreign_keys(self.cluster, self.epoch, self._own):

@@ -7,7 +7,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 class InternedValues(Generic[T]):
-    """Values with the number of their uses. The count is needed because values come and go with pods."""
+    """Keeps one object for all equal values, with the number of its uses. A value without uses is forgotten."""
 
     def __init__(self) -> None:
         self._uses: dict[T, tuple[T, int]] = {}

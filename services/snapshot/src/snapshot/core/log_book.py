@@ -8,11 +8,11 @@ from spillway.events import CapacityReported, PodsScheduled, PodsUnschedulable
 from spillway.events_scaling import PodsObserved
 
 Key = tuple[str, str]
-"""Topic and key."""
+"""(topic, key) of a record in the log."""
 
 
 class LastRecord(NamedTuple):
-    """The last record of a key. An epoch of −1 is a tombstone, whose writer is unknown."""
+    """The last record of a key. The epoch −1 means a tombstone, which does not tell its writer."""
 
     offset: int
     epoch: int
@@ -25,7 +25,10 @@ Kept = CapacityReported | PodsUnschedulable | PodsScheduled | PodsObserved
 
 
 class LogBook:
-    """The keys of the compacted topics that this service writes, for all clusters. Any cluster may become ours."""
+    """The last record of each key in the compacted topics that this service writes.
+
+    It covers all clusters, because this instance may take the turn at any of them.
+    """
 
     def __init__(self) -> None:
         self._seen: dict[str, dict[Key, LastRecord]] = {}
@@ -43,9 +46,9 @@ class LogBook:
         return cluster
 
     def foreign_keys(self, cluster: str, epoch: int, own: Mapping[Key, int]) -> list[Key]:
-        """Returns the keys whose last record is after our own and has a lower epoch or is a tombstone.
+        """Returns the keys whose last record comes after our own and has a lower epoch or is a tombstone.
 
-        own: the offsets of our last records by key. Call it while no write of ours is on its way.
+        own: the offsets of our last records by key. Call it while no write of ours is under way.
         """
         return [
             key
@@ -57,7 +60,7 @@ class LogBook:
         return self._seen[cluster][key].epoch == TOMBSTONE
 
     def forget_tombstone(self, cluster: str, key: Key) -> None:
-        """Forgets a tombstone of a key for which we have no record: it is correct."""
+        """Forgets a tombstone. Call it for a key for which we have no record, so that the tombstone is right."""
         seen = self._seen.get(cluster, {})
         if key in seen and seen[key].epoch == TOMBSTONE:
             del seen[key]

@@ -101,7 +101,7 @@ class NamespaceTable:
 def read_quota(item: objects.ResourceQuota) -> Quota:
     """Reads a quota.
 
-    An unreadable limit counts as 0 and an unreadable use as all, so that nothing is promised of it.
+    An unreadable limit counts as 0, and an unreadable use as the largest number. So nothing more fits in the quota.
     """
     hard = {name: _quota_amount(name, text, 0) for name, text in item.spec.hard.items()}
     used = {name: _quota_amount(name, text, INT64_MAX) for name, text in item.status.used.items() if name in hard}

@@ -1,4 +1,7 @@
-"""Keeps the nodes of a cluster. A list without most of them is doubted: a faulty server may have sent it."""
+"""Keeps the nodes of a cluster. A list that lacks most of the known nodes is not believed at once.
+
+A faulty server may have sent such a list.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,8 +14,8 @@ from spillway.model import NODE_LENT, NODE_OWNED, LabelSet, Taint
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
 CHARACTERS_MAX = 128 * 1024
-"""The most characters of all labels, taints and resource names of one node. Usual nodes have some hundred. A node with
-more is closed. Two such nodes in one block still fit into a record."""
+"""The most characters of all labels, taints and resource names of one node. Usual nodes have some hundreds. A node with
+more is unschedulable and offers nothing. Two nodes of this size in one block still fit into a record."""
 
 
 class NodeFacts(NamedTuple):
@@ -26,10 +29,12 @@ class NodeFacts(NamedTuple):
 
 @dataclass(slots=True)
 class DoubtedList:
-    """A list that lacks more than half of the nodes. It is kept apart until it is confirmed, or most nodes come back.
+    """A list that lacks more than half of the known nodes. It replaces them once probes have confirmed it, or once it
+    has most of the nodes again.
 
-    lost: the number of believed nodes that are not in it.
-    agreed: the probes in a row that agreed with it.
+    since: the time from which the confirmation counts.
+    lost: the number of known nodes that are not in the list.
+    agreed: the number of probes in a row that agreed with the list.
     """
 
     nodes: dict[str, NodeFacts]
@@ -41,8 +46,9 @@ class DoubtedList:
 class NodeTable:
     """The nodes of a cluster.
 
-    nodes: the nodes that we believe.
-    doubt: the nodes that the cluster lists now, while we do not believe this list yet; else None.
+    nodes: the known nodes, from the last list that was believed and the changes since.
+    doubt: the cluster's present list while it is not believed yet; else None.
+    dirty: names of nodes that may have changed since the reader cleared it.
     """
 
     def __init__(self, confirm_seconds: float, confirm_probes: int) -> None:
@@ -114,7 +120,7 @@ class NodeTable:
 
 
 def read_node(node: objects.Node) -> NodeFacts:
-    """Reads a node. One with more characters than CHARACTERS_MAX offers nothing, like a node with unreadable pods."""
+    """Reads a node. A node with more characters than CHARACTERS_MAX is unschedulable and offers nothing."""
     taints = tuple(Taint(*one) for one in sorted((one.key, one.value, one.effect) for one in node.spec.taints))
     if _characters_of_node(node) > CHARACTERS_MAX:
         return NodeFacts((), (), _lending_taints(taints), unschedulable=True)
@@ -129,8 +135,8 @@ def read_node(node: objects.Node) -> NodeFacts:
 def _row_labels(node: objects.Node, taints: tuple[Taint, ...]) -> tuple[tuple[str, str], ...]:
     """Returns the labels of a node's row. For a lent node they include the loan's pool, from the node's annotation.
 
-    So a reader of the row counts a virtual node in that pool alone. A label with that key that somebody has set is left
-    out: the annotation takes its place.
+    With it, a reader of the row counts a virtual node in that pool alone. If the node itself has a label with this key,
+    that label is left out.
     """
     labels = {key: value for key, value in node.metadata.labels.items() if key != POOL_CLUSTER}
     pool = node.metadata.annotations.pool_cluster
@@ -147,7 +153,8 @@ def _characters_of_node(node: objects.Node) -> int:
 
 
 def _lending_taints(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
-    """Returns only the taint of lending. A closed node keeps it, so that readers still know the node's owner."""
+    """Returns only the taint of lending, if there is one. A node that offers nothing keeps it, so that readers still
+    know the state of its loan."""
     state = loan_state_from_taints(taints)
     return () if state == NODE_OWNED else (Taint(LENDING, LENT if state == NODE_LENT else RECALLED, "NoSchedule"),)
 

@@ -18,7 +18,7 @@ ENDED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class _Samples:
-    """The samples of one namespace, by pod. trouble: the reason why there are none."""
+    """The samples of one namespace, by pod. trouble: the reason why there are none; else empty."""
 
     by_pod: Mapping[str, PodMetrics]
     trouble: str
@@ -50,7 +50,7 @@ class ObservedPods:
 
     @property
     def has_changes(self) -> bool:
-        """Returns whether take may have something new."""
+        """Returns whether take_due_records() may have new records."""
         self._mark_changed_workloads()
         return bool(self._dirty) and self.knows_policies
 
@@ -81,13 +81,13 @@ class ObservedPods:
         self._said = {key: replace(said, epoch=-1) for key, said in self._said.items()}
 
     def make_record_due(self, key: WorkloadKey) -> None:
-        """Makes the workload's record due again: the log may lack it, or has a record of somebody else after it."""
+        """Makes the workload's record due again, because the log may lack it or has another writer's after it."""
         self._said.setdefault(key, PodsObserved(*key, self._cluster, -1, 0, 0, "", (), ()))
         self._said[key] = replace(self._said[key], epoch=-1)
         self._dirty.add(key)
 
     def shorten_record(self, key: WorkloadKey) -> None:
-        """Leaves the workload's pods out of its record, except for their number, because no record can hold them."""
+        """Leaves the pods out of the workload's records, which then have only their number: they are too large."""
         self._shortened.add(key)
 
     def has_record_of(self, key: WorkloadKey) -> bool:

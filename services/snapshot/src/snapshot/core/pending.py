@@ -1,4 +1,4 @@
-"""Makes the records of groups of unschedulable pods when they change."""
+"""Makes the records of groups of unschedulable pods: new ones, changes, and tombstones of groups that are gone."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
 
 SCHEDULED_KEPT_MAX = 5_000
-"""The most groups that wait no longer and still have a record in the log. If there are more, the first ones get their
+"""The most groups without waiting pods that still have a record in the log. If there are more, the first ones get their
 tombstone early."""
 
 PendingEvent = PodsUnschedulable | PodsScheduled | Tombstone
@@ -19,9 +19,9 @@ PendingEvent = PodsUnschedulable | PodsScheduled | Tombstone
 class _WrittenGroup:
     """The last record of a group.
 
-    group: its content; None when none of its pods waits.
-    at: the time at which it was made.
-    unsure: the log may have another record.
+    group: the content of the record; None when none of the group's pods waits.
+    at: the time at which the record was made.
+    unsure: whether the log may have another record as the last one.
     """
 
     group: WaitingGroup | None
@@ -66,12 +66,12 @@ class Pending:
         self._changed = True
 
     def make_record_due(self, name: str) -> None:
-        """Makes the group's record due again: the log may lack it, or has a record of somebody else after it."""
+        """Makes the group's record due again, because the log may lack it or has another writer's record after it."""
         self._said.setdefault(name, _WrittenGroup(None, 0.0)).unsure = True
         self._changed = True
 
     def shorten_record(self, name: str) -> None:
-        """Leaves the shape out of the group's records until none of its pods waits, because no record can hold it."""
+        """Leaves the shape out of the group's records until none of its pods waits: it is too large for a record."""
         self._shortened.add(name)
 
     def next_due_at(self) -> float:

@@ -1,4 +1,4 @@
-"""Bounds for the pods of a cluster that snapshot reads. No real pod comes near them."""
+"""Checks bounds for the pods that snapshot reads. No real pod comes near these bounds."""
 
 from collections.abc import Sized
 
@@ -6,7 +6,7 @@ from spillway.kubernetes import objects
 from spillway.kubernetes.term_bounds import RESOURCES_MAX
 
 CONTAINERS_MAX = 1_000
-"""Containers and init containers of one pod, together."""
+"""The most containers and init containers of one pod, together."""
 
 
 def has_too_many_containers(spec: objects.PodSpec) -> bool:

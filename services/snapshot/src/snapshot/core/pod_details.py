@@ -15,9 +15,10 @@ _Asked = tuple[tuple[objects.Container, ...], tuple[objects.Container, ...], obj
 
 
 class PodDetail(NamedTuple):
-    """The facts of one pod.
+    """The facts of one pod. Times are as in ObservedPod.
 
-    ready: true, false, unknown, or empty without such a condition. Times: as in ObservedPod.
+    deleting: whether it has a deletion timestamp.
+    ready: the status of its condition Ready: true, false or unknown; empty without this condition.
     """
 
     name: str
@@ -75,7 +76,7 @@ class PodDetails:
             self.remove_pod(uid)
 
     def _requests_of_owner(self, owner: OwnerKey, spec: objects.PodSpec) -> PodRequests:
-        """Returns the requests. They are read and kept once for pods of one owner that ask alike, as nearly all do."""
+        """Returns the requests of a pod. They are kept by owner, as nearly all pods of one owner have the same."""
         asked = spec.containers, spec.init_containers, spec.resources
         known = self._requests_by_owner.get(owner)
         if known is None or known[0] != asked:
@@ -103,9 +104,9 @@ def _read_pod_detail(pod: objects.Pod, requests: PodRequests) -> PodDetail:
 
 
 def _read_pod_requests(spec: objects.PodSpec) -> PodRequests:
-    """Returns the requests of the spec, and not those of a resize in progress.
+    """Returns the requests in the pod's spec, and not those of a resize in progress.
 
-    Kubernetes' autoscaler reads the same ones.
+    Kubernetes' HorizontalPodAutoscaler reads the same requests.
     """
     containers = [_read_container_requests(one) for one in spec.containers]
     containers += [_read_container_requests(one, init=True) for one in spec.init_containers]
@@ -122,9 +123,9 @@ def _requested_amounts(resources: objects.Resources) -> tuple[tuple[str, int], .
 
 
 def milli_amounts(items: Iterable[tuple[str, objects.Quantity]]) -> tuple[tuple[str, int], ...]:
-    """Returns thousandths by resource.
+    """Returns the amounts in thousandths, by resource.
 
-    An unreadable amount is left out; a reader that needs it reports it as missing.
+    An unreadable amount is left out. A reader that needs it reports it as missing.
     """
     amounts: list[tuple[str, int]] = []
     for name, text in items:

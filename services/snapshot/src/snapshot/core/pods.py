@@ -1,4 +1,4 @@
-"""Sums up the pods of a cluster: their amounts by node, their owners, and why they wait. Keeps no pod objects."""
+"""Keeps sums over the pods of a cluster: requests by node, counts by owner, and why pods wait. Keeps no pod objects."""
 
 import sys
 from collections.abc import Container, Iterable
@@ -23,9 +23,9 @@ TEMPLATE_HASH_LABELS = ("pod-template-hash", "controller-revision-hash")
 Amounts = tuple[tuple[str, int], ...]
 
 NAME_CHARACTERS_MAX = 253
-"""The most characters of an owner's kind or name. They are the key of a record, and an API server bounds neither."""
+"""The most characters of an owner's kind or name. Both are in a record's key, and API servers do not limit them."""
 NODE_CHARACTERS_MAX = 512 * 1024
-"""The approximate limit on characters of all labels, terms and ports of one node's pods. A record takes 2 MiB."""
+"""The most characters, roughly, of all labels, terms and ports of one node's pods. A record can have 2 MiB."""
 _PORT_CHARACTERS = 24
 _ALL = PodSelector(())
 
@@ -46,10 +46,10 @@ class PodOwner(NamedTuple):
 class PodFacts(NamedTuple):
     """The facts that are kept of one pod.
 
-    requests: the amounts that it holds on its node; empty while it holds none.
-    holds: whether it is bound and not finished.
+    requests: the amounts that it takes on its node; empty while `holds` is false.
+    holds: whether it is bound and not finished, so that it takes room on its node.
     counts: whether it is bound, not finished and not terminating.
-    unreadable: its requests cannot be read, or its required anti-affinity is beyond the bounds.
+    unreadable: whether its requests cannot be read, or its required anti-affinity is beyond the bounds.
     waiting: the scheduler's message when it could not place the pod; else empty.
     shape: the shape of a waiting pod; None when it cannot be read.
     characters: the length of its table.
@@ -71,10 +71,12 @@ class PodFacts(NamedTuple):
 
 @dataclass(slots=True)
 class NodeLoad:
-    """The sums over the pods of one node.
+    """The sums over the pods of one node. The node itself may be unknown.
 
-    The node itself may be unknown.
-    by_pools: the part that pools' real pods request.
+    requested: requests by resource. by_pools: the part of it that pools' real pods request.
+    tables: number of pods by table. sizes: characters by table. ports: number of pods by host port.
+    unreadable: number of pods with unknown requests or terms.
+    characters: characters of all pods' tables. terms: weight of all tables' terms.
     """
 
     requested: dict[str, int] = field(default_factory=dict)
@@ -88,9 +90,9 @@ class NodeLoad:
 
     @property
     def is_too_long(self) -> bool:
-        """Returns whether the node's pods have more ports than a record takes, or more terms than readers compare.
+        """Returns whether the node's pods have more ports than fit in a record, or more terms than readers compare.
 
-        The node's row then has no pods at all.
+        If so, the node's row has no pods at all.
         """
         return self._room_in_characters < 0 or self.terms > TERMS_OF_NODE_MAX
 
@@ -99,11 +101,10 @@ class NodeLoad:
         return NODE_CHARACTERS_MAX - _PORT_CHARACTERS * len(self.ports)
 
     def tables_for_row(self, keys: Container[str]) -> dict[PodTable, int]:
-        """Returns the tables of the node's pods as its row has them, with the number of pods of each.
+        """Returns the tables of the node's pods for its row, with the number of pods of each.
 
-        If they are too long for a record, each table above its share is replaced by one for pods with unknown labels.
-        Otherwise one pod of any tenant would close the node.
-        keys: the label keys of the node.
+        If they are too long for a record, each table above its share is replaced by a table with unknown labels.
+        Without that, one pod of any tenant could make the node unusable. keys: the label keys of the node.
         """
         if self.characters <= self._room_in_characters or sum(self.sizes.values()) <= self._room_in_characters:
             return self.tables
@@ -114,15 +115,15 @@ class NodeLoad:
         return told
 
     def requests_by_resource(self, names: Iterable[str], of_owner: bool) -> dict[str, int]:
-        """Returns the total requests of the node's pods for these resources. of_owner: only of the owner's pods."""
+        """Returns the total requests of the node's pods for these resources. of_owner: leave pools' pods out."""
         held = ((name, self.requested.get(name, 0) - of_owner * self.by_pools.get(name, 0)) for name in names)
         return {name: amount for name, amount in held if amount}
 
 
 class Pods:
-    """All pods of a cluster. Only upsert, remove and retain change them.
+    """All pods of a cluster. Only upsert_pod(), remove_pod() and retain_pods() change them.
 
-    dirty_nodes, dirty_owners: the nodes and owners that changed since the reader cleared them.
+    dirty_nodes, dirty_owners: the nodes and owners whose sums changed since the reader cleared these sets.
     dirty_waiting: the owners whose waiting pods changed.
     """
 
@@ -164,14 +165,14 @@ class Pods:
             self._forget_pod(known)
 
     def retain_pods(self, uids: frozenset[str]) -> None:
-        """Removes every pod that is missing in a whole list."""
+        """Removes every pod that a whole list does not have. uids: all pods of the list."""
         for uid in [uid for uid in self._pods if uid not in uids]:
             self.remove_pod(uid)
 
     def update_namespaces_over_bound(self) -> None:
-        """Updates which namespaces have too many terms.
+        """Updates which namespaces have too many terms, and marks the nodes whose rows change by that.
 
-        Call it before reading rows, since a row depends on other nodes' pods.
+        Call it before reading rows, since a row may change because of pods on other nodes.
         """
         self.dirty_nodes.update(self.repelling.update_namespaces_over_bound())
 
@@ -305,9 +306,9 @@ def _characters_of_table(table: PodTable) -> int:
 
 
 def _table_with_unknown_labels(table: PodTable, keys: Container[str]) -> PodTable:
-    """Returns a table for a pod with unknown labels.
+    """Returns the table of a pod with unknown labels, in place of a longer one.
 
-    It keeps away every pod that the original terms may keep away, over the topology keys of the node's labels.
+    Its terms keep away every pod that the original terms may keep away, for the topology keys that the node has.
     """
     terms = (
         (term.topology_key_or_hostname, bool(term.namespaces) or term.namespace_selector is not None)

@@ -1,9 +1,9 @@
-"""Bounds the required anti-affinity of bound pods that the records of a cluster contain.
+"""Bounds the required anti-affinity terms of bound pods in a cluster's records.
 
 The planner compares a pod with each term that may select it, each time it computes room. A term that selects other
-namespaces is compared for all of them; a term of its own namespace only for that one. A term counts once for any number
-of pods. Which namespaces are beyond a bound depends only on the present pods. Namespaces with the fewest terms are
-counted first, so that a tenant with many terms loses its own terms.
+namespaces is compared with pods of all namespaces; any other term only with pods of its own namespace. A term counts
+once, however many pods have it. Only the present pods decide which namespaces are beyond a bound. Namespaces with the
+fewest terms are counted first, so that a tenant with many terms loses its own terms and not those of others.
 """
 
 from collections.abc import Iterable
@@ -21,7 +21,7 @@ TERMS_OF_NAMESPACE_MAX: Final = 5_000
 TERMS_OF_CLUSTER_MAX: Final = 5_000
 """The most terms of a cluster that select pods of other namespaces than their own."""
 LONG: Final = 20
-"""A term counts once more for this many requirements, values and namespaces."""
+"""The number of requirements, values and namespaces in a term that add 1 to its weight."""
 
 
 @dataclass(slots=True)
@@ -45,7 +45,7 @@ class _NamespaceTerms:
 class RepellingTerms:
     """The terms of a cluster's pods.
 
-    over: namespaces whose terms are left out. Nodes with pods of them that have terms are closed.
+    over: namespaces whose terms are left out. Nodes with such pods are then unschedulable and offer nothing.
     """
 
     def __init__(self) -> None:
@@ -55,11 +55,12 @@ class RepellingTerms:
         self._changed = False
 
     def count_pod(self, node: str, table: PodTable, sign: int) -> None:
-        """Counts one pod more, or one less."""
+        """Adds a pod to the counts, or removes it. sign: 1 adds, -1 removes."""
         if not table.apart:
             return
         found = self._namespaces.setdefault(table.namespace, _NamespaceTerms())
         _add_to_count(found.pods, node, sign)
+        # A term counts with the first pod that has it, until the last such pod is gone.
         first_or_last = _add_to_count(found.uses, table.apart, sign) == (1 if sign > 0 else 0)
         for term in table.apart if first_or_last else ():
             if _add_to_count(found.terms, term, sign) == (1 if sign > 0 else 0):

@@ -1,7 +1,7 @@
 """Finds the nodes on which bound volumes let pods run.
 
 Source: the kube-scheduler's plugins VolumeBinding, for bound claims, and VolumeZone (v1.36). Claims and volumes come in
-streams of their own. So each is kept by itself, and they are joined when they are read.
+two streams. So they are kept separately, and combined when they are read.
 """
 
 from collections import Counter
@@ -45,7 +45,11 @@ class _Claim(NamedTuple):
 
 
 class _Volume(NamedTuple):
-    """A volume. limits: its limits; each is a tuple of node terms, and a node must match one of them."""
+    """A volume.
+
+    limits: a node must meet each limit. A limit is a tuple of node terms, and the node must match one of them.
+    attached: "csi" for a volume of a CSI driver; else empty.
+    """
 
     name: str
     limits: tuple[tuple[NodeTerm, ...], ...]
@@ -53,7 +57,7 @@ class _Volume(NamedTuple):
 
 
 class VolumeTable:
-    """The volume claims and volumes of a cluster. Of claims beyond claims_max, only the namespace is kept.
+    """The volume claims and volumes of a cluster. For claims beyond claims_max, only the namespace is kept.
 
     dirty: namespaces whose claims may have changed; the reader clears it.
     """

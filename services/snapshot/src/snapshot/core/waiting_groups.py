@@ -11,12 +11,12 @@ from spillway.model import Shape
 T = TypeVar("T")
 
 OF_NAMESPACE_MAX = 200
-"""The most groups of one namespace that are not workloads of ours. A bare pod is a group, and any tenant may create
-many."""
+"""The most groups of one namespace that are not workloads of ours. A pod without a controller is a group of its own,
+and any tenant may create many."""
 OF_CLUSTER_MAX = 2_000
 OTHERS_REASON = "more controllers have pods that wait than are told apart"
 TIES_MAX = 16
-"""The most equally frequent entries among which the smallest by text is chosen. Beyond it, the first one is chosen."""
+"""The most equally frequent entries among which the smallest by text is chosen. If there are more, the first is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,9 @@ class _GroupMembers:
 class WaitingGroups:
     """Groups of waiting pods, by name: namespace/name of our workload, else kind/namespace/name of the controller.
 
-    Beyond the bounds a pod is in the group Others of its namespace, then of the cluster. The shape of such a group is
-    unknown, so no room is looked for; its number of pods is right. A workload of ours is never in it.
+    If there are too many groups, further pods are in the group Others of their namespace, or else of the cluster. Such
+    a group has the right number of pods and no shape, so no room is looked for. A workload of ours always has its own
+    group.
     """
 
     def __init__(self, pods: Pods, workloads: WorkloadTable) -> None:
@@ -131,7 +132,7 @@ class WaitingGroups:
             del self._names_by_namespace[members.namespace]
 
     def _find_group_of_owner(self, owner: PodOwner) -> tuple[str, _GroupMembers]:
-        """Returns the name of an owner's group, and the group without members."""
+        """Returns the name of the group to which an owner's pods belong, and an empty group for that name."""
         key = self._workloads.workload_of(owner.key)
         if key is not None:
             return "/".join(key), _GroupMembers("/".join(key), "", mixed=False)
@@ -162,7 +163,7 @@ class WaitingGroups:
 
 
 def most_frequent_entry(counts: Mapping[T, int]) -> T:
-    """Returns the most frequent entry."""
+    """Returns the most frequent entry. Among up to TIES_MAX equally frequent ones it is the smallest by text."""
     if len(counts) == 1:
         return next(iter(counts))
     most = max(counts.values())

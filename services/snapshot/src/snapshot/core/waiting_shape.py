@@ -16,7 +16,7 @@ from spillway.model import Shape
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 Entries = tuple[Raw, ...] | None
-"""Entries that are not decoded yet. They are counted first, because decoding 10,000 takes half a second."""
+"""List entries that are not decoded yet. They are counted first, because decoding 10,000 takes half a second."""
 
 
 class _NodeSelector(Struct, rename="camel"):

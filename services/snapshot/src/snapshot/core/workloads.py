@@ -1,4 +1,4 @@
-"""Keeps our workloads in a cluster, by the fleet's label, and the ReplicaSets between Deployments and pods."""
+"""Keeps the objects in a cluster that have our fleet's label, and the ReplicaSets between Deployments and pods."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -14,8 +14,8 @@ Workload = objects.Deployment | objects.StatefulSet | objects.Job
 WorkloadKey = tuple[str, str]
 """Namespace and name."""
 OwnerKey = tuple[str, str]
-"""Namespace and uid of an object that owns pods. A pod may name an owner in another namespace; that object owns
-nothing."""
+"""(namespace, uid) of an object that owns pods. The namespace is the pod's: an owner that a pod names in another
+namespace does not own it."""
 
 
 class ObjectFacts(NamedTuple):
@@ -34,7 +34,7 @@ class ObjectFacts(NamedTuple):
 class WorkloadTable:
     """The workloads of our fleet in a cluster.
 
-    Objects of all kinds are kept by uid. Of several objects with one name the last one counts as the workload, since a
+    Objects of all kinds are kept by uid. If several objects have one name, the last one counts as the workload, since a
     name is one workload of one kind.
 
     dirty: keys of workloads that may have changed since the reader cleared it.
@@ -69,7 +69,7 @@ class WorkloadTable:
         return tuple((namespace, one) for one in (uid, *self._replicasets_by_deployment.get((namespace, uid), ())))
 
     def workload_facts(self, key: WorkloadKey, counted: Mapping[OwnerKey, Mapping[str, int]]) -> WorkloadFacts | None:
-        """Returns the facts of a workload, or None. counted: the number of pods by owner and template hash."""
+        """Returns the facts of a workload; None for an unknown one. counted: pods by owner and template hash."""
         uid = self._uid_by_key.get(key)
         if uid is None:
             return None

@@ -1,4 +1,4 @@
-"""Acts after the placement (P6): takes back unbound replicas, tries waiting workloads again, settles removals."""
+"""Decides what follows a placement (P6): takes back unbound replicas, tries waiting workloads again, ends removals."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ NO_BRAKES = UnlimitedAllowance()
 
 @dataclass(frozen=True, slots=True)
 class AftermathStep:
-    """One workload's events, to be written together. cause: why replicas moved."""
+    """One workload's events, to be written together; none when nothing changed. cause: why replicas moved."""
 
     key: WorkloadKey
     events: tuple[Event | Tombstone, ...]
@@ -58,7 +58,7 @@ class AftermathStep:
 
 
 def update_progress_timers(state: PlannerState, now: float) -> None:
-    """Starts, restarts and ends the timers of parts with unbound replicas. Then applies what time alone changed."""
+    """Starts, restarts and ends the timers of parts with unbound replicas. Then notes changes that time alone makes."""
     places = state.unbound_places()
     for place in [place for place in state.timers if place not in places]:
         key, cluster = place
@@ -105,7 +105,7 @@ def _object_missing_since(workload: Workload, part: Part, timer: ProgressTimer |
 def _apply_passed_time(state: PlannerState, now: float) -> None:
     """Finds changes that come without an event, and makes the workloads that they affect due.
 
-    Such a change is: a hold ends, or a cluster becomes fresh, stale or lost.
+    Such changes are the end of a hold, and a cluster that becomes fresh, stale or lost.
     """
     for cluster, whom in state.holds.end_due_holds(
         now, state.rules.hold_max, lambda name, hold: _held_workload_state(state, name, hold)
@@ -128,7 +128,7 @@ def _apply_passed_time(state: PlannerState, now: float) -> None:
 def _held_workload_state(state: PlannerState, cluster: str, hold: PlacementHold) -> str:
     """Returns the state of the workload that a hold is about: GONE, DECLARED or TRIED (see holds.py).
 
-    By it, `Holds.end_due_holds` decides how long to remember the hold.
+    Holds.end_due_holds() decides by this state how long to remember the hold.
     """
     workload = state.workloads.get(hold.workload) if hold.workload is not None else None
     if workload is None or workload.declared.deleting or workload.declared.disowning:
@@ -139,12 +139,12 @@ def _held_workload_state(state: PlannerState, cluster: str, hold: PlacementHold)
 def workloads_to_take_back(
     state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
 ) -> Iterable[tuple[Workload, dict[str, int]]]:
-    """Yields each workload with replicas that waited too long for a node, and the number of these by cluster."""
+    """Yields each workload with replicas that have waited too long for a node, and their number by cluster."""
     due: dict[WorkloadKey, dict[str, int]] = {}
     for (key, cluster), timer in state.timers.items():
         workload = state.workloads[key]
         part = workload.parts.get(cluster)
-        if part is None or not state.is_fresh(cluster, moment.now):  # None: the part was given up since watch().
+        if part is None or not state.is_fresh(cluster, moment.now):  # None: this round has given the part up.
             continue
         if (
             timer.missing_since is not None
@@ -164,9 +164,9 @@ def workloads_to_take_back(
 def workloads_lacking_objects(
     state: PlannerState, moment: Moment, brakes: Allowance = NO_BRAKES
 ) -> Iterable[tuple[Workload, dict[str, int], dict[str, Missing]]]:
-    """Yields each workload with replicas that waited too long for a missing object.
+    """Yields (workload, counts, missing) for each workload whose replicas have waited too long for a missing object.
 
-    With each come two maps by cluster: the number of these replicas, and the missing objects.
+    counts: by cluster, the number of these replicas. missing: by cluster, the missing objects.
     """
     due: dict[WorkloadKey, dict[str, int]] = {}
     for (key, cluster), timer in state.timers.items():
@@ -193,7 +193,7 @@ def workloads_lacking_objects(
 def _missing_wait_seconds(state: PlannerState, workload: Workload, part: Part) -> float:
     """Returns for how many seconds replicas stay reserved in a cluster that lacks an object.
 
-    A template that has waited once reserves nothing more: its next clusters may lack the object, too.
+    A template whose first wait is over reserves nothing in further clusters, as they may lack the object, too.
     """
     if has_waited_for_missing(workload) and is_newest(part, workload.declared):
         return 0.0
@@ -209,11 +209,11 @@ def _node_lead_seconds(state: PlannerState, part: Part) -> float:
 
 
 def hold_clusters(state: PlannerState, workload: Workload, clusters: Iterable[str], now: float) -> None:
-    """Keeps these clusters from getting more of the shape or workload for a while, each time for twice as long.
+    """Begins holds in these clusters: they get no more of the shape or workload for a while, each time twice as long.
 
     If the scheduler found no node, the hold is against the shape. Otherwise it is against the workload alone: a quota,
-    another owner's object or a missing Secret does not affect other workloads. Another owner's object seldom goes
-    soon, so it is held for longer.
+    another owner's object or a missing Secret does not affect other workloads. Another owner's object is seldom removed
+    soon, so its hold is longer.
     """
     for cluster in clusters:
         part = workload.parts[cluster]
@@ -234,11 +234,11 @@ def hold_clusters(state: PlannerState, workload: Workload, clusters: Iterable[st
 def next_waiting_workloads(
     state: PlannerState, now: float, undecided: bool = False, above: int | None = None
 ) -> list[Workload]:
-    """Returns a bounded number of waiting workloads with a reason to be planned again, the longest due first.
+    """Returns a bounded number of waiting workloads with a reason to be planned again (WaitingList.due_workloads).
 
-    undecided: requests wait for binds. Then the workloads wait, too, for at most bind_wait_max. Otherwise they would
-    take each place as binds make it certain, and the requests would be refused.
-    above: only workloads with a higher priority.
+    undecided: whether requests wait for binds. If so, the workloads wait, too, for at most bind_wait_max. Otherwise
+    they would take each place that binds make certain, and the requests would be refused.
+    above: return only workloads of a higher priority than this.
     """
     if undecided and now - state.waiting.served_at < state.rules.bind_wait_max:
         return []
@@ -269,7 +269,7 @@ def _loans_of_cluster(state: PlannerState, cluster: str) -> Loans:
 
 
 def _is_bind_wait_over(state: PlannerState, workload: Workload, bound_at: float, now: float) -> bool:
-    """Returns whether the workload's wait for binds is over."""
+    """Returns whether the workload's wait for binds is over: no bind came for bind_quiet, or bind_wait_max is over."""
     assert workload.waiting_since is not None
     quiet = now - max(bound_at, workload.waiting_since) >= state.rules.bind_quiet
     return quiet or now - workload.waiting_since >= state.rules.bind_wait_max
@@ -278,7 +278,7 @@ def _is_bind_wait_over(state: PlannerState, workload: Workload, bound_at: float,
 def retry_waiting_workload(
     state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance = NO_BRAKES
 ) -> AftermathStep:
-    """Places what it can of a waiting workload; returns no events when nothing changed."""
+    """Places as many replicas of a waiting workload as it can. The step has no events when nothing changed."""
     if workload.waiting_since is None:
         workload.waiting_since = moment.now
     if not workload.settled:
@@ -296,7 +296,10 @@ def retry_waiting_workload(
 
 
 def continue_rollout(state: PlannerState, workload: Workload, moment: Moment) -> AftermathStep:
-    """Gives the newest template to the next cluster, or states why none gets it; no events when nothing changed."""
+    """Gives the newest template to the next cluster, or updates the reason why no cluster gets it.
+
+    The step has no events when nothing changed.
+    """
     placed = placing.place_and_roll(state, subject_of_workload(workload), moment, "Rollout", settled=workload.settled)
     waits = rollout_outlook(state, workload, workload, moment.now)
     state.rollouts.set_awaited_clusters(workload.workload_key, waits.waits_on)
@@ -309,7 +312,7 @@ def continue_rollout(state: PlannerState, workload: Workload, moment: Moment) ->
 
 
 def lowered_capacity_needs(state: PlannerState, moment: Moment) -> tuple[CapacityNeeded, ...]:
-    """Returns CapacityNeeded for replicas that have bound since the last one: the record holds the present need."""
+    """Returns new CapacityNeeded records with smaller needs, for replicas that have bound since the last record."""
     fewer = []
     places = ((key, cluster, said) for key, needs in state.needed.items() for cluster, said in needs.items())
     for key, cluster, said in places:
@@ -321,9 +324,10 @@ def lowered_capacity_needs(state: PlannerState, moment: Moment) -> tuple[Capacit
 
 
 def settle_workload(state: PlannerState, key: WorkloadKey, moment: Moment) -> AftermathStep:
-    """Follows an adoption, and drops absent or disowned parts.
+    """Returns the next step of a workload with parts that are adopted, removed or disowned, or that is gone.
 
-    A deleted workload gets its tombstones `forget_after` seconds after its last part was dropped.
+    Applies the result of an adoption, or drops absent and disowned parts. A workload that is gone gets its tombstones
+    `forget_after` seconds after its last part was dropped.
     """
     workload = state.workloads[key]
     followed = adopting.follow_adoption(state, workload, moment)
@@ -343,9 +347,9 @@ def settle_workload(state: PlannerState, key: WorkloadKey, moment: Moment) -> Af
 
 
 def _placement_without_settled(state: PlannerState, workload: Workload, moment: Moment) -> PlacementDecided | None:
-    """Returns the placement without parts that are absent, disowned or blocked by an orphan; None if there are none.
+    """Returns the placement without parts that are absent, disowned or blocked by an orphan; None if no part is.
 
-    The kept replicas of parts that an orphan blocks become unplaced, to be placed elsewhere.
+    The kept replicas of parts that an orphan blocks become unplaced, so that they are placed elsewhere.
     """
     assert workload.placement is not None
     kept = tuple(part for part in workload.placement.parts if not _is_part_absent(state, workload, part, moment.now))
@@ -357,9 +361,10 @@ def _placement_without_settled(state: PlannerState, workload: Workload, moment: 
 
 
 def _is_part_absent(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
-    """Returns whether the cluster reported, at this version, that the object is gone or is no longer Spillway's.
+    """Returns whether the part may leave the placement: its object is gone or no longer Spillway's, or it is blocked.
 
-    A cluster that will not return reports nothing. An object found there later is an orphan.
+    The cluster must have reported that at the part's version. A cluster that will not return reports nothing, so its
+    disowning part leaves at once. An object that is found there later is an orphan.
     """
     if _is_orphan_block_proven(state, workload, part):
         return True

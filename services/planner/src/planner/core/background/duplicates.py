@@ -1,6 +1,6 @@
-"""Moves placements from a second name of an API server to its first name when the second is drained or leaves.
+"""Hands parts over from a second name of an API server to its first name when the second is drained or leaves.
 
-Both names mean the same objects, so no replica moves and no object is removed.
+Both names mean the same objects. So only the placement changes; no replica moves and no object is removed.
 """
 
 from dataclasses import replace
@@ -18,7 +18,7 @@ from spillway.model import Part
 
 
 def workloads_to_hand_over(state: PlannerState) -> list[tuple[Workload, str]]:
-    """Returns a bounded number of workloads that a duplicate is to hand over, each with the name of the duplicate."""
+    """Returns workloads that a duplicate must hand over, each with the duplicate's name; a bounded number."""
     found = (
         (state.workloads[key], view.name)
         for view in state.clusters.values()
@@ -30,9 +30,9 @@ def workloads_to_hand_over(state: PlannerState) -> list[tuple[Workload, str]]:
 
 
 def hand_over_step(state: PlannerState, workload: Workload, duplicate: str, moment: Moment) -> AftermathStep:
-    """Returns the placement in which the first name has the duplicate's part.
+    """Returns the step that gives the duplicate's part to the first name of its API server.
 
-    Where both names had a part, the one object had the replicas of one of them. The larger part is kept, so that no
+    If both names had a part, their common object had the replicas of only one part. The larger part is kept, so that no
     running replica is ended, and the replicas of the other part are placed again.
     """
     to = state.clusters[duplicate].hand_over_target

@@ -1,9 +1,10 @@
-"""Computes the headroom of workloads that follow it: in replicas, by supply class of the clusters. Pure functions.
+"""Computes the headroom of workloads that follow it, in replicas, by supply class of the clusters.
 
-A cluster's headroom is its certain room plus what the workload itself has there, bound or reserved. So the workload's
-own scaling does not change it, and a replica that a move doubles counts as room, not as use. Two kinds of other
-workloads change it, if both may run on the same nodes (protocols: Headroom). Bound replicas of lower-priority ones that
-follow headroom are added, because they give way. Replicas of higher-priority ones that wait for room are subtracted.
+A cluster's headroom is its certain room plus the replicas that the workload itself has there, bound or reserved. So the
+workload's own scaling does not change it, and a replica that a move doubles counts as room, not as use. Two kinds of
+other workloads change it, if they may run on the same nodes (protocols: Headroom). Workloads of lower priority that
+follow headroom give way, so their bound replicas are added. Workloads of higher priority may wait for room, so their
+waiting replicas are subtracted.
 """
 
 import json
@@ -48,7 +49,7 @@ class HeadroomPace:
 class IdleHeadroom:
     """The total number of a workload's replicas that a supply class can hold, its present replicas included.
 
-    trouble: why the number is not known; empty if it is.
+    trouble: a text that says why the number is not known; empty if it is known.
     """
 
     replicas: int
@@ -82,7 +83,10 @@ def _supply_classes_of(state: PlannerState, workload: Workload) -> Iterable[str]
 
 
 def _headroom_in_cluster(state: PlannerState, workload: Workload, cluster: str, now: float) -> IdleHeadroom:
-    """Returns the headroom in one cluster: 0 where nothing may run; in a cordoned cluster the kept replicas."""
+    """Returns the headroom in one cluster. In a cordoned cluster it is the kept replicas.
+
+    It is 0 where nothing may be placed: in another phase, in a twin, or where the template is refused.
+    """
     view, part = state.clusters[cluster], workload.parts.get(cluster)
     if view.phase == PHASE_CORDONED and part is not None and not part.removing:
         return IdleHeadroom(part.replicas_kept)
@@ -106,7 +110,10 @@ def _headroom_in_cluster(state: PlannerState, workload: Workload, cluster: str, 
 
 
 def _lower_priority_followers(state: PlannerState, workload: Workload) -> Iterator[Workload]:
-    """Yields workloads of lower priority that also follow headroom and so give way: one replica makes room for one."""
+    """Yields workloads of lower priority that also follow headroom, and so give way to this workload.
+
+    Each of their replicas must make room for one replica, so they must request at least as much of each resource.
+    """
     for key in state.scalings.following:
         other = state.workloads.get(key)
         if other is not None and other.declared.policy.priority < workload.declared.policy.priority:
@@ -155,9 +162,9 @@ def _may_share_nodes(one: Shape, other: Shape) -> bool:
 
 @dataclass(slots=True)
 class HeadroomReport:
-    """The last report of one workload.
+    """The last report about one workload.
 
-    replicas: replicas by cluster, at the last look. shrunk_at: when any of these numbers last fell.
+    replicas: replicas by cluster, at the last look. shrunk_at: the time when any of these numbers last fell.
     idle: by supply class, the reported headroom and the time of the report.
     """
 
@@ -168,7 +175,7 @@ class HeadroomReport:
 
 
 class Headrooms:
-    """Remembers what was reported in this turn, and finds what to report next. A restart reports everything again."""
+    """Reports headroom when it is due, and remembers the reports of this turn. A new turn reports everything again."""
 
     def __init__(self, pace: HeadroomPace) -> None:
         self._pace = pace

@@ -1,4 +1,4 @@
-"""Decides which overflow goes home, how many replicas, and what holds the rest (README, "Overflow goes home")."""
+"""Decides how many overflow replicas go home from each cluster, and why others stay (README, "Overflow goes home")."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Policy, Shape
 
 LOOK_SECONDS = 1.0
-"""How often rooms are looked at. Room that went and came back in between counts as having been there."""
+"""Seconds between two looks at rooms. Room that went and came back between two looks counts as not interrupted."""
 NEW_PLACES_MAX = 100
-"""Places that one step begins to watch. Their rooms are counted in full. On a large fleet a new turn has so many of
-them that counting all at once would delay requests for seconds."""
+"""The most places that one step begins to watch. Each of their rooms is computed in full. On a large fleet a new turn
+has so many places that computing all at once would delay requests for seconds."""
 
 Place = tuple[str, Shape]
 
@@ -63,9 +63,8 @@ class _KnownOverflow:
 class _WatchedHome:
     """The room of one shape in one home cluster.
 
-    as_of: the cluster's `_home_room_fingerprint` from which the room was computed. The room is computed for one
-    workload and used for all workloads with an equal shape. Effects of a workload's labels are checked when its
-    replicas are to go.
+    as_of: the cluster's `_home_room_fingerprint` when the room was last computed. The room is computed for a shape and
+    used for all workloads with an equal shape. Effects of a workload's labels are checked when its replicas shall go.
     """
 
     as_of: object
@@ -73,10 +72,11 @@ class _WatchedHome:
 
 
 class Homing:
-    """Remembers overflow and room at home; forgotten with the turn.
+    """Finds the overflow that may go home, and watches the room there. Its memory ends with the turn.
 
-    overflowed: the workloads with overflow, by the last look.
-    wanted: by cause and cluster, replicas that would go home now if nothing held them, by the last look.
+    overflowed: the workloads with overflow, as of the last look.
+    wanted: by cause and cluster, replicas that would go home if no brake, confirmation or budget held them, as of the
+    last look.
     """
 
     def __init__(self, look_seconds: float = LOOK_SECONDS, new_places_max: int = NEW_PLACES_MAX) -> None:
@@ -90,15 +90,15 @@ class Homing:
         self._to_watch: list[Place] = []
         self._expected: frozenset[str] = frozenset()
         self._kept_out: dict[HoldKey, float] = {}
-        """Homes that a hold keeps from one workload alone, with the end of the hold, for as long as that end matters.
-        """
+        """(home, workload) pairs in which a hold kept the workload from the home, with the time of its end. They are
+        kept for `home_after` seconds after that; the time is infinite while the hold runs."""
         self._looked_at: float | None = None
         self._passed = 0
 
     def workloads_going_home(self, state: PlannerState, now: float) -> list[Workload]:
         """Returns a bounded number of workloads that may send replicas home; none between two looks.
 
-        Call it in a step after the waiting workloads were tried.
+        Call it in each round after the waiting workloads were tried: these get room first.
         """
         if self._looked_at is not None and now - self._looked_at < self._look_seconds:
             self._watch_more_homes(state, now)
@@ -147,9 +147,9 @@ class Homing:
     def _measure_home_rooms(
         self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float
     ) -> None:
-        """Measures the room of every overflowed shape in each of its homes, so that lasting room can be told apart.
+        """Measures the room for every overflowed shape in each of its homes, so that it is known since when it lasts.
 
-        Only homes whose figures changed are computed again. Places that no overflow needs are forgotten.
+        Only homes whose fingerprint changed are computed again. Places that no overflow needs are forgotten.
         """
         places: dict[Shape, dict[str, None]] = {}
         for key, entries in overflowed.items():
@@ -178,9 +178,10 @@ class Homing:
     def _note_homes_on_hold(
         self, held: Mapping[str, frozenset[Shape | WorkloadKey]], home_after: float, now: float
     ) -> None:
-        """Restarts the watch for a workload after a hold kept it alone from a home.
+        """Notes the homes that a hold keeps from one workload.
 
-        Room that the hold kept from the workload did not count. Its time begins at the first look without the hold.
+        For that workload, room at the home counts only from the first look without the hold. So the workload does not
+        go there until `home_after` seconds later.
         """
         since = {place: min(before, now) for place, before in self._kept_out.items()}
         self._kept_out = {place: at for place, at in since.items() if now - at < home_after}
@@ -226,7 +227,7 @@ class Homing:
         return list(found.values())
 
     def _next_workloads(self, wanting: list[Workload], most: int) -> list[Workload]:
-        """Returns at most `most` workloads, other ones each time: the first ones may be stuck for a lasting reason."""
+        """Returns at most `most` workloads, beginning further on each time: the first ones may be stuck for long."""
         if len(wanting) <= most:
             return wanting
         first = self._passed % len(wanting)
@@ -242,11 +243,11 @@ class Homing:
         brakes: Allowance,
         left: Mapping[str, float] | None = None,
     ) -> HomeMove:
-        """Returns the replicas that may go home: at most as many as have fitted for long enough and fit now.
+        """Returns the move of the replicas that may go home: as many as have fitted for long enough and still fit.
 
-        So many more that the margin stays free must fit.
-        left: the fraction of each home's room that is still free. With it, further homes are left
-        out once there is room for all replicas: they would get none.
+        The margin must stay free at home, so it is subtracted from the room.
+        left: the fraction of each home's room that is still free. With it, further homes are left out once there is
+        room for all replicas, as they would get none.
         """
         margin = home_margin(state, workload)
         if not state.is_fresh(overflow.cluster, now):
@@ -294,7 +295,7 @@ def _is_at_rest(state: PlannerState, workload: Workload, now: float) -> bool:
 
 
 def home_margin(state: PlannerState, workload: Workload) -> int:
-    """Returns how many more replicas must fit at home than go there."""
+    """Returns how many more replicas must fit at home than go there: a share of the workload's, at least 1."""
     return max(1, ceil(state.rules.home_margin * workload.declared.replicas))
 
 
@@ -354,7 +355,7 @@ def _waits_for_minima_alone(state: PlannerState, workload: Workload, now: float)
 def _home_room_fingerprint(
     state: PlannerState, home: str, held: Mapping[str, object], now: float
 ) -> tuple[object, ...]:
-    """Returns a value that changes whenever a room in the home may have changed. held: by cluster, from _held."""
+    """Returns a value that changes whenever a room in the home may have changed. held: from _held_by_cluster()."""
     view = state.clusters[home]
     return state.room_revision(home), state.is_fresh(home, now), view.phase, held.get(home)
 

@@ -1,7 +1,8 @@
-"""Finds overflow that needs nodes which its homes have lent: own machines before the cloud (README, docs/adr/0017).
+"""Finds overflow that can go home only when its home gets lent nodes back, and publishes that need.
 
-A need is the room that lets more replicas go home than the free room there does, with the margin that homing leaves
-free. A reader that looks for nodes to recall subtracts the free room first. So the number includes it.
+Own machines are used before the cloud (README, docs/adr/0017). A need is a number of replicas that must fit at home,
+with the margin that homing leaves free. It includes replicas that fit in the free room already, because a reader that
+looks for nodes to recall subtracts the free room first.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,8 +21,8 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import NO_GENERATION
 
 LOOKED_AT_MAX = 50
-"""Workloads whose need one look computes again. The others keep theirs until it is their turn. So each of n workloads
-is looked at once in n / 50 looks, rounded up, however often others change."""
+"""The most workloads whose need one look computes again. The others keep their need until it is their turn. So each of
+n workloads is looked at once in n / 50 looks, rounded up, however often others change."""
 
 UNUSED_SECONDS = 10.0
 """A need is kept for twice `home_after` plus these seconds after its nodes came back. Otherwise the nodes would be lent
@@ -31,7 +32,7 @@ Overflowed = Mapping[WorkloadKey, tuple[Overflow, ...]]
 
 
 class LentHomes:
-    """Remembers what needs were found from, and which workloads wait to be looked at; forgotten with the turn."""
+    """Computes the needs of overflow, for a few workloads at each look. Its memory ends with the turn."""
 
     def __init__(self, looked_at_max: int = LOOKED_AT_MAX) -> None:
         self._looked_at_max = looked_at_max
@@ -43,7 +44,10 @@ class LentHomes:
         self._looked_at: float | None = None
 
     def update_home_needs(self, state: PlannerState, overflowed: Overflowed, moment: Moment) -> list[CapacityNeeded]:
-        """Returns CapacityNeeded for needs that are new, changed or over; nothing between two looks."""
+        """Computes needs again, and returns CapacityNeeded for those that are new, changed or over.
+
+        Returns nothing between two looks.
+        """
         if self._looked_at is not None and moment.now - self._looked_at < LOOK_SECONDS:
             return []
         self._looked_at = moment.now
@@ -62,8 +66,8 @@ class LentHomes:
     def _end_needs_without_lent_homes(self, state: PlannerState, concerned: Overflowed) -> None:
         """Ends the needs of workloads whose homes lend nothing any more.
 
-        While replicas of such a workload wait, its need is not in the log. Otherwise the old need would be published
-        once they have places again.
+        The need of a workload with unplaced replicas is not in the log. Without this, the old need would be published
+        once these replicas have places again.
         """
         for key in self._found_of.keys() - concerned.keys():
             if key in state.workloads:
@@ -72,9 +76,9 @@ class LentHomes:
     def _kept_needs(
         self, state: PlannerState, key: WorkloadKey, free: Mapping[str, int], needs: Mapping[str, int], now: float
     ) -> Mapping[str, int]:
-        """Returns, by home cluster, the replicas of needs that are in the log and whose nodes have come back.
+        """Returns, by home cluster, the needs that stay although their nodes have come back.
 
-        Such a need stays until the replicas have gone home, or until its time is over (UNUSED_SECONDS).
+        A need that is in the log stays until the replicas have gone home, or until its time is over (UNUSED_SECONDS).
         """
         said = {home: one.replicas_lent for home, one in state.needed.get(key, {}).items() if one.replicas_lent}
         kept = {home: min(most, free[home]) for home, most in said.items() if home not in needs and free.get(home)}
@@ -123,7 +127,7 @@ class LentHomes:
 def _concerned_workloads(
     state: PlannerState, overflowed: Overflowed, lending: frozenset[str]
 ) -> Iterator[tuple[WorkloadKey, tuple[Overflow, ...]]]:
-    """Yields workloads whose homes have lent nodes, and workloads that have a need in the log."""
+    """Yields the overflow of workloads whose homes have lent nodes, and of workloads with a need in the log."""
     for key, entries in overflowed.items():
         if key in state.workloads and any(not lending.isdisjoint(entry.homes) for entry in entries):
             yield key, entries
@@ -147,7 +151,7 @@ def _need_fingerprint(state: PlannerState, workload: Workload, entries: tuple[Ov
 
 
 def _overflow_going_home(state: PlannerState, workload: Workload, entries: Iterable[Overflow]) -> list[Overflow]:
-    """Returns the overflow that may go home: only of workloads that ever go home, and only if no brake holds it."""
+    """Returns the overflow that may go home: none if this workload never goes home, and none that a brake holds."""
     rules, policy = state.rules, workload.declared.policy
     never_go = not (rules.moves_per_minute and rules.home_moves_per_minute)
     if workload.unplaced or never_go or policy.work in TIERS_BY_WORK:
@@ -173,9 +177,10 @@ def _needs_by_home(
     lending: frozenset[str],
     now: float,
 ) -> Mapping[str, int]:
-    """Returns the needs: by home cluster, how many replicas need room there, the free room included.
+    """Returns, by home cluster, how many replicas need room there, those that the free room takes included.
 
-    Returns an empty map if lent nodes would let no more replicas go home. going: from _going. free: from _free.
+    Returns an empty map if lent nodes would let no more replicas go home. going: from _overflow_going_home().
+    free: from _free_room_by_home().
     """
     key, margin = workload.workload_key, home_margin(state, workload)
     count = sum(entry.replicas for entry in going)

@@ -1,4 +1,4 @@
-"""Moves running replicas (README, "Moving what runs"): out of lost and draining clusters, and back again.
+"""Moves running replicas out of lost and draining clusters, and back again (README, "Moving what runs").
 
 Also removes leaving replicas once their replacements are available.
 """
@@ -32,7 +32,10 @@ from spillway.model import Part
 
 
 def workloads_due_to_move(state: PlannerState, now: float, brakes: Allowance) -> list[Workload]:
-    """Returns workloads with a next step to take. A workload that only lacks room is due when a cluster gets more."""
+    """Returns the workloads that can take a next step now, or whose reasons to wait have changed.
+
+    A workload that only lacks room is not returned: it is due again when a cluster gets more room.
+    """
     moved = [state.workloads[key] for key in state.to_look_at]
     found = {workload.workload_key: None for workload in moved if _may_settle_replicas(state, workload, now, brakes)}
     divisions = 0
@@ -62,6 +65,7 @@ def next_move_step(state: PlannerState, workload: Workload, moment: Moment, brak
 
 
 def _decide_move_step(state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance) -> AftermathStep:
+    # A step makes one kind of change, and the most certain kind comes first: lost for good, back again, gone, moved.
     lost = _replicas_to_give_up(state, workload, moment.now, brakes)
     if lost:
         placed = placing.give_up_replicas(state, workload, lost, moment)
@@ -86,9 +90,9 @@ def _decide_move_step(state: PlannerState, workload: Workload, moment: Moment, b
 
 
 def wanted_moves_by_cause(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:
-    """Returns, by cause and cluster, how many replicas would move if nothing held them back, with or without room.
+    """Returns, by (cause, cluster), how many replicas would move if nothing held them back and there were room.
 
-    A cause that goes on and has moved all that it could is listed with 0.
+    A cause that goes on but has no replicas left to move is listed with 0.
     """
     found: dict[tuple[str, str], int] = {}
     find_all_misplaced(state)
@@ -136,7 +140,7 @@ def clusters_that_left(state: PlannerState) -> tuple[ClusterLeft, ...]:
 
 
 def _is_in_a_loan(view: ClusterView) -> bool:
-    """Returns whether the cluster has lent or virtual nodes. An API server is asked under its first name only."""
+    """Returns whether the cluster has lent or virtual nodes. A second name of an API server never counts as having."""
     return not view.twin_of and (view.nodes.has_lent_nodes or view.nodes.has_virtual_nodes)
 
 
@@ -180,16 +184,16 @@ def _may_move(state: PlannerState, workload: Workload, now: float, brakes: Allow
 
 
 def _has_changed_move_waits(state: PlannerState, workload: Workload, now: float) -> bool:
-    """Returns whether the workload's moves now wait for another brake or confirmation than was last reported."""
+    """Returns whether the workload's moves now wait for another brake or confirmation than its placement says."""
     if is_in_transfer(workload) or workload.declared.deleting:
         return False
     return workload.held_by != hold_texts_by_cause(state, workload, move_causes_by_cluster(state, workload, now), now)
 
 
 def _may_settle_replicas(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> bool:
-    """Returns whether lost replicas may count again, or leaving replicas may be removed.
+    """Returns whether lost replicas may count as kept again, or leaving replicas may be removed.
 
-    If only a new status or a change of freshness can change the answer, the workload is not looked at before that.
+    If only a new status or a change of freshness can change the answer, the workload is not looked at again until then.
     """
     if is_in_transfer(workload):
         return False
@@ -216,7 +220,7 @@ def _may_settle_replicas(state: PlannerState, workload: Workload, now: float, br
 def _replicas_to_give_up(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
     """Returns, by cluster that will not return, how many kept replicas are counted as lost now.
 
-    0: the part keeps no replica, and the part itself is dropped.
+    The number is 0 for a part without kept replicas, which is then dropped.
     """
     found = {}
     for part in workload.parts.values():
@@ -237,7 +241,7 @@ def _replicas_to_give_up(state: PlannerState, workload: Workload, now: float, br
 
 
 def _returning_replicas(state: PlannerState, workload: Workload, now: float, brakes: Allowance) -> dict[str, int]:
-    """Returns, by cluster that is back, how many of the replicas lost there may count again."""
+    """Returns, by cluster that is back, how many of the replicas lost there may count as kept again."""
     return {
         part.cluster: brakes.allow_replicas(CAUSE_RETURN, part.cluster, workload.workload_key, part.replicas_lost)
         for part in workload.parts.values()
@@ -251,11 +255,12 @@ def _returning_replicas(state: PlannerState, workload: Workload, now: float, bra
 def _removable_leaving_replicas(
     state: PlannerState, workload: Workload, now: float, brakes: Allowance
 ) -> dict[str, int]:
-    """Returns, by cluster, how many leaving replicas may be removed: none until as many are available as are kept.
+    """Returns, by cluster, how many leaving replicas may be removed.
 
-    When scaled in, a ReplicaSet removes pods that are not ready first. So unready pods may go at once. During a rollout
-    only replicas count that have been unbound for take_back_after. A status may be a moment old, and more pods may be
-    ready since. So unready replicas wait as well while fewer are available than kept.
+    None may be removed while fewer replicas are available than are kept. That holds for unready replicas, too: a status
+    may be a moment old, and these pods may be ready since. Otherwise, unready replicas may go at once, because a
+    ReplicaSet that is scaled in removes unready pods first. During a rollout, only replicas that have been unbound for
+    take_back_after count as unready.
     """
     parts = workload.parts.values()
     if not any(part.replicas_leaving for part in parts):
@@ -299,7 +304,10 @@ def _unbound_for_long(state: PlannerState, workload: Workload, part: Part, now: 
 
 
 def _certain_status(state: PlannerState, workload: Workload, part: Part, now: float) -> WorkloadObserved | None:
-    """Returns a fresh cluster's status of its part at the current version; None when nothing certain is known."""
+    """Returns the status of a part if it is at the part's version, from a fresh cluster and from the newest turn.
+
+    Returns None otherwise.
+    """
     status = workload.statuses.get(part.cluster)
     if status is None or status.version != part.version or not state.is_fresh(part.cluster, now):
         return None

@@ -1,4 +1,4 @@
-"""Finds overflow: replicas in a later tier than one that might take them, and their home clusters."""
+"""Finds overflow, which is replicas in a later tier than one that might take them, and its home clusters."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from spillway.model import Policy
 class Overflow:
     """Replicas in a cluster that may go home.
 
-    homes: the clusters of earlier tiers that are placed on with existing nodes.
+    homes: the clusters of earlier tiers, if these tiers use existing nodes.
     """
 
     cluster: str
@@ -48,7 +48,10 @@ def overflow_of_workload(workload: Workload, clusters: Sequence[ClusterJoined]) 
 
 
 def first_tier_of_cluster(policy: Policy, cluster: ClusterJoined) -> int:
-    """Returns the first tier that places on the cluster's existing nodes, else on new ones. Past the last: none."""
+    """Returns the index of the first tier that places on the cluster's existing nodes; else of one on its new nodes.
+
+    Returns the number of tiers if no tier has the cluster.
+    """
     tiers = [(index, tier) for index, tier in enumerate(policy.tiers) if is_in_tier(tier, cluster)]
     return min(tiers, key=lambda entry: (entry[1].node_groups, entry[0]), default=(len(policy.tiers), None))[0]
 
@@ -56,7 +59,8 @@ def first_tier_of_cluster(policy: Policy, cluster: ClusterJoined) -> int:
 def _homes_by_tier(
     policy: Policy, clusters: Sequence[ClusterJoined], tier_by_cluster: Mapping[str, int]
 ) -> dict[int, list[str]]:
-    """Returns home clusters by tier, before the first tier of node groups: no replica goes home to a new node."""
+    """Returns home clusters by tier. Only tiers before the first tier of node groups have some: no replica goes home
+    to a new node."""
     found: dict[int, list[str]] = {}
     last = next((index for index, tier in enumerate(policy.tiers) if tier.node_groups), len(policy.tiers))
     for cluster in clusters:

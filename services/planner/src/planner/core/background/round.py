@@ -1,7 +1,7 @@
 """Runs the planner's work that no request asks for, in a fixed order.
 
-The leader and the test worlds ask for the steps of a round. A step is decided on the state that the steps before have
-left. So the caller applies the events of a step before it asks for the next step.
+The active planner and the tests ask for the steps of a round. A step is decided on the state that the steps before it
+left. So the caller must apply the events of a step before it asks for the next step.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -50,9 +50,11 @@ class DecisionGuard(Protocol):
 class RoundStep:
     """One step of a round.
 
-    kind: for logs and counters. events: to be applied and written together; empty when nothing changed. subject: what
-    is left alone when the events cannot be written. cause: why replicas moved. replicas: by cluster, the replicas that
-    are taken back or that wait for a missing object.
+    kind: for logs and counters.
+    events: to be applied and written together; empty when nothing changed.
+    subject: the workload or fleet step for which no decision is made for a while if the events cannot be written.
+    cause: why replicas moved.
+    replicas: by cluster, the replicas that are taken back or that wait for a missing object.
     """
 
     kind: StepKind
@@ -64,14 +66,17 @@ class RoundStep:
 
 @dataclass(frozen=True, slots=True)
 class DecisionClock:
-    """now: seconds of a steady clock. next: the moment of the next decision, with its own generation."""
+    """The clock of a round.
+
+    now: returns the seconds of a steady clock. next: returns the moment of the next decision, with a new generation.
+    """
 
     now: Callable[[], float]
     next: Callable[[], Moment]
 
 
 class RoundMemory:
-    """The memory of earlier rounds. A new leader begins with a new one."""
+    """The values that one turn keeps from round to round. Each turn begins with a new, empty memory."""
 
     def __init__(self, pace: HeadroomPace) -> None:
         """Begins without memory. pace: how often headroom is reported."""
@@ -86,7 +91,7 @@ def run_unguarded(_: Subject, decide: Callable[[], T]) -> T:
 
 
 def apply_events(state: PlannerState, events: Iterable[Event | Tombstone], now: float) -> None:
-    """Applies what was decided to the state that it was decided on. now: seconds of a steady clock."""
+    """Applies decided events to the state. now: seconds of a steady clock."""
     for event in events:
         if isinstance(event, Tombstone):
             state.apply_tombstone(event.address.topic.name, event.address.key)
@@ -95,7 +100,7 @@ def apply_events(state: PlannerState, events: Iterable[Event | Tombstone], now: 
 
 
 def retry_workloads(state: PlannerState, subjects: Iterable[Subject]) -> None:
-    """Marks workloads to be looked at again that were left alone for a while. Steps about the fleet come anyway."""
+    """Makes workloads due again for which no decision was made for a while. Fleet steps come in every round anyway."""
     for key in subjects:
         if not isinstance(key, str) and key in state.workloads:
             state.waiting.retry_workload(key)
@@ -146,10 +151,10 @@ def steps_before_requests(
     guard: DecisionGuard = run_unguarded,
     undecided: bool = False,
 ) -> Iterator[RoundStep]:
-    """Yields the steps that come before the requests of a group: free room goes to the higher priority first.
+    """Yields the steps before the next group of requests: waiting workloads of a higher priority get free room first.
 
-    lowest: the lowest priority among the requests that are decided next; None without requests. A waiting workload is
-    tried before them only if its priority is higher. undecided: as in steps_of_round.
+    lowest: the lowest priority among these requests; None without requests. A waiting workload is tried before them
+    only if its priority is higher. undecided: as in steps_of_round.
     """
     highest = state.waiting.highest_priority
     if lowest is None or highest is None or highest <= lowest:
@@ -185,7 +190,7 @@ def _retry_steps(
 def _move_steps(
     state: PlannerState, memory: RoundMemory, moments: DecisionClock, guard: DecisionGuard
 ) -> Iterator[RoundStep]:
-    """Yields moves that nobody asked for by name, as far as the brakes allow them."""
+    """Yields the steps of moves without a request by name, as far as the brakes allow them."""
     moment = moments.next()
     for workload, duplicate in guard("duplicates", partial(duplicates.workloads_to_hand_over, state)) or ():
         over = partial(duplicates.hand_over_step, state, workload, duplicate, moments.next())

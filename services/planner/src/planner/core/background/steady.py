@@ -1,21 +1,23 @@
-"""Computes how much room there has been without a break for a while. Homing uses it as hysteresis."""
+"""Computes how much room there has been without a break for some time. Homing uses it as hysteresis."""
 
 LEVELS_MAX = 64
-"""Sizes of a room whose start time is remembered. A rise beyond them counts from a later time."""
+"""The most sizes of a room whose start time is remembered. A rise beyond them counts from a later time."""
 
 
 class SteadyRoom:
-    """The times since when a room has been at least so large, for each size that it had.
+    """For each size that a room had: the time since when the room has been at least so large.
 
-    Sizes and times both rise strictly: a smaller room has held for longer.
+    Sizes and times rise strictly in the list, as a smaller size has lasted for longer.
     """
 
     def __init__(self) -> None:
         self._levels: list[tuple[int, float]] = []
 
     def note_room(self, room: int, now: float) -> None:
-        """Records the present room for `lasting_room`: a smaller room ends the time of the larger ones. now: steady
-        seconds."""
+        """Records the present room for lasting_room(). If the room became smaller, the times of larger sizes end.
+
+        now: seconds of a steady clock.
+        """
         since = now
         while self._levels and self._levels[-1][0] >= room:
             since = self._levels.pop()[1]
@@ -23,7 +25,7 @@ class SteadyRoom:
             self._levels.append((room, since))
 
     def lasting_room(self, seconds: float, now: float) -> int:
-        """Returns the most room that there has been at every moment of the last seconds."""
+        """Returns the room that there has been at every moment of the last `seconds`."""
         long_enough = [index for index, (_, since) in enumerate(self._levels) if now - since >= seconds]
         if not long_enough:
             return 0

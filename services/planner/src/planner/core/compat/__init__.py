@@ -1,5 +1,5 @@
 """Reproduces other schedulers' strategies exactly: Karmada's and KubeAdmiral's arithmetic, to the replica.
 
-Pure functions: names and whole replicas in, replicas by cluster out. docs/strategies.md lists them, how they differ and
-where their figures come from.
+All are pure functions from names and whole replicas to replicas by cluster. docs/strategies.md lists them with their
+differences and the sources of their figures.
 """

@@ -20,7 +20,7 @@ Counts = Sequence[tuple[str, int]]
 
 
 class Unschedulable(Exception):
-    """There is not enough room, so nothing changes at all."""
+    """There is not enough room for all replicas. Karmada then changes nothing at all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class WeightRule:
 class AssignmentTask:
     """The input of an assignment: a strategy, the total replicas, and the uid that decides ties.
 
-    fresh: ignore the existing replicas. rules: for STATIC_WEIGHT.
+    fresh: whether to divide all replicas anew. Existing replicas then count only as room. rules: for STATIC_WEIGHT.
     """
 
     strategy: str
@@ -62,10 +62,11 @@ class CandidateCluster:
 def assign_replicas(
     task: AssignmentTask, candidates: Sequence[CandidateCluster], existing: Counts, *, overflow: bool = False
 ) -> dict[str, int]:
-    """Returns the replicas by cluster, of clusters that get some.
+    """Returns the replicas of each cluster that gets some.
 
-    Raises Unschedulable, or ValueError without clusters or a known strategy. existing: the result before, in its order.
-    overflow: use the tiers in order, each as far as it has room.
+    Raises Unschedulable, or ValueError without clusters or for an unknown strategy.
+    existing: the result of the assignment before, in its order. overflow: use the tiers in order, each as far as it has
+    room.
     """
     names = [candidate.cluster for candidate in candidates]
     if not names:
@@ -122,7 +123,10 @@ def _largest_weight(cluster: str, rules: Sequence[WeightRule]) -> int:
 def assign_by_capacity(
     task: AssignmentTask, candidates: Sequence[CandidateCluster], existing: Counts
 ) -> dict[str, int]:
-    """Divides by dynamic weight or aggregated: adds in proportion to room, removes in proportion to the replicas."""
+    """Divides by dynamic weight or aggregated.
+
+    New replicas are added in proportion to room. Replicas are removed in proportion to the existing ones.
+    """
     names = {candidate.cluster for candidate in candidates}
     kept = {cluster: count for cluster, count in existing if cluster in names}
     total = sum(kept.values())
@@ -147,7 +151,8 @@ def divide_new_replicas(
 ) -> dict[str, int]:
     """Divides new replicas by weights in their order. Raises Unschedulable if the 32-bit sum of weights is too small.
 
-    Aggregated uses only as many clusters as have room for all: first the clusters that have some, then the others.
+    AGGREGATED uses only the first clusters that together have room for all replicas. Clusters with existing replicas
+    come first.
     """
     total = _wrap_to_int32(sum(weight for _, weight in weights))
     if total < replicas:

@@ -1,7 +1,7 @@
-"""Reproduces Karmada's selection: the feasible clusters that take part, by their order and the spread constraints.
+"""Reproduces Karmada's selection of the clusters that take part, by their order and the spread constraints.
 
 Compatible, its oddities included (docs/strategies.md): the set of regions is chosen without regard to their room.
-Source of the rules: Karmada v1.19, read in November 2026; its search for that set looks at every one, ours does not.
+Source of the rules: Karmada v1.19, read in November 2026. Karmada's search tries every set of regions; ours does not.
 """
 
 from collections.abc import Sequence
@@ -102,7 +102,7 @@ def sort_clusters(places: Sequence[FeasibleCluster], *, by_available: bool = Tru
 
 
 def select_best(request: SelectionRequest, ordered: Sequence[FeasibleCluster]) -> list[FeasibleCluster]:
-    """Returns the first max_groups clusters, some exchanged for larger ones if their room is not enough."""
+    """Returns the first max_groups clusters. If their room is not enough, larger clusters replace some of them."""
     spread = request.find_spread(BY_CLUSTER)
     if spread is None or request.strategy == STATIC_WEIGHT:
         return list(ordered)
@@ -147,7 +147,10 @@ def group_clusters(request: SelectionRequest, ordered: Sequence[FeasibleCluster]
 
 
 def score_of_group(request: SelectionRequest, places: Sequence[FeasibleCluster], min_groups: int) -> int:
-    """Returns a group's score: the replicas that it can take of its share, weighted far above its clusters' scores."""
+    """Returns the score of a group. The replicas that it can take of its share weigh SCORE_WEIGHT each.
+
+    The mean score of its clusters is added. With DUPLICATED, the clusters that can take all replicas weigh as much.
+    """
     if request.strategy == DUPLICATED:
         fitting = [place for place in places if place.available >= request.replicas]
         return len(fitting) * SCORE_WEIGHT + _mean_score(fitting, len(fitting)) if fitting else 0
@@ -169,7 +172,10 @@ def _mean_score(places: Sequence[FeasibleCluster], count: int) -> int:
 
 
 def select_by_region(request: SelectionRequest, regions: Sequence[ClusterGroup]) -> list[FeasibleCluster]:
-    """Returns the first cluster of every chosen region, then the best of the others. Raises NotSelectable."""
+    """Returns the first cluster of every chosen region, then the best other clusters of these regions.
+
+    Raises NotSelectable.
+    """
     by_region, by_cluster = request.find_spread(BY_REGION), request.find_spread(BY_CLUSTER)
     assert by_region is not None
     if len(regions) < by_region.min_groups:
@@ -191,7 +197,7 @@ def select_by_region(request: SelectionRequest, regions: Sequence[ClusterGroup])
 
 @dataclass(frozen=True, slots=True)
 class RegionSize:
-    """A region as the search for a set of regions needs it."""
+    """A region with the values that the search for a set of regions needs. clusters: their number."""
 
     name: str
     clusters: int
@@ -208,10 +214,10 @@ State = tuple[int, int]
 def select_groups(groups: Sequence[RegionSize], min_groups: int, max_groups: int, min_clusters: int) -> list[str]:
     """Returns the names of the best set of groups, best first; empty when there is none.
 
-    Best is the largest score, then the most clusters, then the set that Karmada's search finds first. The result is the
-    shortest prefix of that set, by score, that still meets the constraints. Karmada tries every set, depth first in the
-    order of `groups_in_order`, and adds no group to a set that has enough. This function finds the same set without
-    trying all of them.
+    The best set has the largest score, then the most clusters, then it is the one that Karmada's search finds first.
+    The result is the shortest prefix of that set, by score, that still meets the constraints. Karmada tries every set,
+    depth first in the order of `groups_in_order`, and adds no group to a set that is large enough. This function finds
+    the same set without trying all sets.
     """
     if len(groups) < min_groups:
         return []
@@ -248,7 +254,7 @@ class _Search:
         )
 
     def find_best_set(self) -> Path:
-        """Returns the first of the best sets, depth first; empty when there is none. Sums over groups and clusters."""
+        """Returns the best set that a depth-first search finds first; empty when no set is large enough."""
         worths = self._best_worths_by_state()
         path, state = list[RegionSize](), (0, 0)
         for index, group in enumerate(self.groups_in_order):
@@ -262,9 +268,9 @@ class _Search:
         return tuple(path)
 
     def _best_worths_by_state(self) -> list[dict[State, Worth | None]]:
-        """Returns, for each index in the order and each State before that index, the best Worth still to be added.
+        """Returns, for each index in the order and each State before that index, the best Worth that can be added.
 
-        None: from there, no set is large enough.
+        None: no set that continues from there is large enough.
         """
         reached: list[set[State]] = [{(0, 0)}]
         for group in self.groups_in_order:

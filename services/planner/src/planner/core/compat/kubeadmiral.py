@@ -27,7 +27,7 @@ class PlanInput:
     """The input of a plan.
 
     preferences: by cluster; EVERY_CLUSTER for clusters without one. A cluster with neither gets nothing.
-    key: mixed into the order of clusters of equal weight.
+    key: a text that, hashed with a cluster's name, orders clusters of equal weight.
     estimated: by cluster, the most replicas that are believed to fit in total; replicas above it become overflow.
     limited: by cluster, a hard bound of its replicas; replicas above it are not placed there.
     """
@@ -90,8 +90,10 @@ def _current_replicas(wish: PlanInput, cluster: str) -> int:
 
 
 def _distribute_replicas(wish: PlanInput, entries: Sequence[_Entry]) -> tuple[dict[str, int], dict[str, int], int]:
-    """Gives minima first, then divides by weight. Returns each cluster's replicas, the replicas that its estimate cut,
-    and the rest."""
+    """Gives each cluster its minimum first, and divides the rest by weight.
+
+    Returns by cluster the replicas and the overflow above its estimate, then the number of replicas without a place.
+    """
     given, overflow, left = dict[str, int](), dict[str, int](), wish.replicas
     for entry in entries:
         count = min(entry.preference.min, left)
@@ -108,7 +110,10 @@ def _distribute_replicas(wish: PlanInput, entries: Sequence[_Entry]) -> tuple[di
 def _distribute_by_weight(
     wish: PlanInput, entries: Sequence[_Entry], given: dict[str, int], overflow: dict[str, int], left: int
 ) -> int:
-    """Adds the rest in loops, each cluster's share rounded up, in their order. Returns the replicas without a place."""
+    """Gives out the remaining replicas in loops over the clusters, each share rounded up.
+
+    Returns the number of replicas without a place. It changes `given` and `overflow`.
+    """
     open_entries = list(entries)
     placed = True
     while placed and left > 0:
@@ -157,7 +162,7 @@ def _least_disturbing_plan(wish: PlanInput, current: Mapping[str, int], desired:
 
 
 def _room_below_maximum(wish: PlanInput, cluster: str, current: Mapping[str, int]) -> int:
-    """Returns how many more the cluster's own maximum allows. The maximum of EVERY_CLUSTER is not used here."""
+    """Returns how many more replicas the cluster's own maximum allows. KubeAdmiral ignores EVERY_CLUSTER's here."""
     own = wish.preferences.get(cluster)
     return UNBOUNDED if own is None or own.max == UNBOUNDED else own.max - current[cluster]
 

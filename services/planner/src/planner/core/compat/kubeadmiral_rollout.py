@@ -16,11 +16,11 @@ OUT_OF_BOUNDS = "planned_total_out_of_bounds"
 class RolloutTarget:
     """A cluster in a rollout. All counts are pods.
 
-    desired, replicas: the replicas that it is to have, and the replicas in its object now.
+    desired, replicas: the replicas that the cluster should have, and the replicas in its object now.
     actual, available: the pods that exist, and how many of them are available.
-    updated, updated_available: of the newest version, once the cluster has the new template.
-    current_new, current_new_available: of the newest version of the template that it has.
-    template_updated: whether it has the new template.
+    updated, updated_available: the pods with the new template, and the available ones; 0 until the cluster has it.
+    current_new, current_new_available: the pods with the template that the cluster has now, and the available ones.
+    template_updated: whether the cluster has the new template.
     max_surge, max_unavailable: the values in its object now.
     """
 
@@ -43,7 +43,7 @@ class RolloutTarget:
 
     @property
     def least_surge(self) -> int:
-        """Returns the pods above its replicas that it may be using already."""
+        """Returns the surge that the cluster may be using already: pods above its replicas."""
         there = max(0, self.actual - self.replicas)
         if not self.is_updating:
             return there
@@ -51,7 +51,7 @@ class RolloutTarget:
 
     @property
     def least_unavailable(self) -> int:
-        """Returns the pods below its replicas that it may be using already."""
+        """Returns the unavailable pods that the cluster may have already: how many it lacks of its replicas."""
         there = max(0, self.replicas - self.available)
         if not self.is_updating:
             return there
@@ -72,7 +72,8 @@ class RolloutFleet:
 class RolloutStep:
     """The instructions for a cluster now.
 
-    None: the template's own value for the budgets, and all desired replicas.
+    None means the template's own value for max_surge and max_unavailable, and the desired number for replicas.
+    only_replicas: whether the cluster changes its replicas and does not get the new template yet.
     """
 
     replicas: int | None = None
@@ -89,7 +90,7 @@ class RolloutBudgets:
 
 @dataclass(frozen=True, slots=True)
 class RolloutPlan:
-    """The steps by cluster; a cluster without one waits. rejected: why there are none at all."""
+    """The steps by cluster; a cluster without one waits. rejected: why no cluster has a step; None if some may."""
 
     steps: Mapping[str, RolloutStep]
     rejected: str | None = None
@@ -129,7 +130,7 @@ def remaining_budgets(fleet: RolloutFleet) -> RolloutBudgets:
 
 
 class _Spender:
-    """Spends the budgets in the planner's order."""
+    """Spends the budgets on the clusters in the order of KubeAdmiral's planner."""
 
     def __init__(self, fleet: RolloutFleet) -> None:
         self._fleet = fleet
@@ -180,7 +181,8 @@ class _Spender:
     def _plan_shrunk_update(self, target: RolloutTarget) -> None:
         """Updates a cluster that shrinks.
 
-        Unavailable pods are removed first, so they use less of the budget. A surge in use is no reason to begin.
+        Unavailable pods are removed first, so they use less of the budget. A surge that is in use does not let the
+        update begin, unlike in _plan_update.
         """
         step = self._steps.get(target.cluster)
         to = target.replicas if step is None or step.replicas is None else step.replicas

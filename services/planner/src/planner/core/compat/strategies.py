@@ -1,7 +1,7 @@
 """Divides a workload by a strategy for its whole policy: Karmada's, KubeAdmiral's, or all replicas in every cluster.
 
-The strategy says what each cluster is to have. This module turns that into a safe step: nothing is placed beyond
-certain room, and running replicas leave only for replacements. Replicas without room are unplaced.
+The strategy says how many replicas each cluster should have. This module turns that into a safe step: nothing is placed
+beyond certain room, and running replicas leave only for replacements. Replicas without room are unplaced.
 """
 
 from collections.abc import Mapping, Sequence
@@ -58,7 +58,7 @@ class EligibleCluster:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The replicas that each member is to have. why: a text for users: what kept the strategy from placing more."""
+    """The replicas that each eligible cluster should have. why: a text for users if the strategy has no answer."""
 
     replicas: Mapping[str, int]
     why: str = ""
@@ -111,9 +111,9 @@ def _certain_room(situation: Situation, cluster: str, held: HeldReplicas, limits
 
 
 def _replicas_to_leave(situation: Situation, outside: Mapping[str, int]) -> dict[str, int]:
-    """Returns, by cluster that may have no replicas, how many leave it: the replicas that may move now.
+    """Returns, by cluster that may have no replicas, how many replicas may leave it now.
 
-    If a person asked, all of them leave.
+    If a person asked now, all may leave where no cause of Situation.reasons limits them.
     """
     may = {name: min(count, situation.moving.get(name, 0)) for name, count in outside.items()}
     return {
@@ -130,10 +130,10 @@ def _largest_possible_move(
     stays: int,
     to_go: Mapping[str, int],
 ) -> tuple[dict[str, int], _Target]:
-    """Returns how many leave their clusters, and the target.
+    """Returns how many replicas leave each cluster, and the target for that.
 
     Karmada's rule "all or nothing" applies to the replicas that were asked for. It does not apply to replicas that
-    leave: as many leave as have a place elsewhere, even if new replicas have none.
+    must leave: as many of these leave as have a place elsewhere, even if new replicas have none.
     """
     there = stays + sum(member.held for member in members.values())
     best: tuple[dict[str, int], _Target] | None = None
@@ -189,9 +189,10 @@ def _divide_by_karmada(
 def _assign_to_clusters(
     situation: Situation, strategy: Strategy, members: Sequence[EligibleCluster], wanted: int
 ) -> dict[str, int]:
-    """Assigns by Karmada's rules.
+    """Assigns replicas by Karmada's rules.
 
-    Karmada orders earlier assignments as in its last answer; here they are sorted by name.
+    Karmada keeps the existing replicas in the order of its last answer. That order is not known here, so they are
+    sorted by name.
     """
     task = karmada.AssignmentTask(KARMADA[strategy.name], wanted, situation.identity)
     if strategy.weights:
@@ -233,7 +234,7 @@ def _divide_by_kubeadmiral(
 ) -> Mapping[str, int]:
     """Plans by KubeAdmiral's rules.
 
-    Certain room is a hard bound, so there is no overflow: the rest waits in Spillway.
+    Certain room is a hard bound, so no cluster has overflow. Replicas without room stay unplaced.
     """
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     preferences = {}
@@ -272,10 +273,10 @@ def _duplicated_target(situation: Situation, strategy: Strategy, members: Mappin
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A change by cluster.
+    """A change of replicas, by cluster.
 
-    more: added. taken: removed at once. moved: leaves once others are available.
-    unplaced: replicas without room.
+    more: replicas to add. taken: replicas to remove at once. moved: replicas that leave once others are available.
+    unplaced: the number of replicas without room.
     """
 
     more: Mapping[str, int]
@@ -326,9 +327,9 @@ def _change_of_shares(
 def _change_of_copies(
     situation: Situation, members: Mapping[str, EligibleCluster], to_go: Mapping[str, int], target: _Target
 ) -> _Change:
-    """Returns the change for copies (every cluster has all replicas): no cluster's replicas replace another's.
+    """Returns the change for copies, where every selected cluster has all replicas.
 
-    A lost cluster keeps its replicas.
+    The replicas of one cluster do not replace those of another one. So a lost cluster keeps its replicas.
     """
     more, taken = dict[str, int](), dict[str, int]()
     unplaced = 0 if target.replicas else situation.replicas
@@ -381,7 +382,7 @@ def _build_division(
 
 
 def _replicas_awaiting_binds(situation: Situation, tiers: TierClusters, unplaced: int) -> int:
-    """Returns how many replicas without certain room may wait for binds that could give them some."""
+    """Returns how many unplaced replicas wait for binds, which may turn possible room into certain room."""
     if situation.settled or not unplaced:
         return 0
     names = {name for _, those in tiers for name in those if name not in situation.reasons}

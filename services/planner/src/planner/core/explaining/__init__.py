@@ -1,1 +1,1 @@
-"""Explains why replicas are where they are, and what would be otherwise."""
+"""Explains why replicas are where they are, and simulates what would be if the fleet or a request were different."""

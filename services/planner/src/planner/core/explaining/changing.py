@@ -1,7 +1,7 @@
-"""Finds the smallest changes that would alter an answer: a lower request, a toleration, more nodes, a larger maximum.
+"""Finds the smallest changes with which more replicas would have a place.
 
-Each is found by planning: the workload is divided as if placed anew on the present fleet with that change. Bisection
-finds the amount: a little less of the change does not give the same answer.
+A change is a lower request, a toleration, more nodes or a larger maximum. It is tried by planning: the workload is
+divided as if placed anew on the present fleet with that change. Bisection finds the smallest amount that is enough.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -30,7 +30,7 @@ CLUSTERS_TRIED_MAX = 4
 TAINTS_TRIED_MAX = 8
 CHANGES_OF_A_KIND_MAX = 2
 BRING_ROOM = ("Nodes", "NodeGroup")
-"""Kinds of changes of the fleet. Other workloads gain room by them, too."""
+"""The kinds of changes that add nodes to the fleet. Other workloads gain room by them, too."""
 STEP_BY_RESOURCE = {"cpu": 1, "memory": 2**20, "ephemeral-storage": 2**20}
 """The step by which a request is lowered; 1 for any other resource."""
 
@@ -54,7 +54,11 @@ class ReplicaOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ChangeTrial:
-    """A kind of change that has an amount. plan: returns the outcome with such an amount."""
+    """One change to try, in different amounts.
+
+    before: the present value. most: the largest amount to try.
+    plan, after, text: return, for an amount, the outcome, the new value, and the text for users.
+    """
 
     kind: str
     cluster: str
@@ -69,8 +73,8 @@ class ChangeTrial:
 class ChangeSearch:
     """Searches for changes in steps. found: the changes so far. notes: texts for users about the search.
 
-    clusters: as they are explained; without any, nothing is searched. Raises Indistinguishable for a workload whose own
-    pods cannot be told from others.
+    clusters: the explained clusters; without any, nothing is searched. search_changes() raises IndistinguishablePods
+    when the workload's own pods cannot be told from others.
     """
 
     def __init__(
@@ -88,10 +92,10 @@ class ChangeSearch:
         self._base = ReplicaOutcome(0, 0)
 
     def search_changes(self) -> Steps:
-        """Searches in steps: plans the workload anew without a change, then each kind of change by itself.
+        """Searches in steps: plans the workload anew without a change, then with each kind of change by itself.
 
-        It ends early if all replicas would have a good place anyway. Of each kind the changes that place most replicas
-        are kept, smaller amounts first. Then notes name the other workloads that could use new room first.
+        It ends early if all replicas would have a good place without a change. Of each kind, the changes that place
+        most replicas are kept, smaller amounts first. Notes tell when other workloads could use new room first.
         """
         if not self._clusters:
             return
@@ -126,7 +130,8 @@ class ChangeSearch:
             self.notes.append(f"the search for changes ended after {PLANS_MAX} plans")
 
     def _replicas_waiting_ahead(self) -> dict[WorkloadKey, int]:
-        """Returns unplaced replicas of workloads served first: of higher priority, or equal and waiting longer."""
+        """Returns the unplaced replicas of workloads that get room before this one: those of higher priority, and those
+        of the same priority that have waited longer."""
         priority = self._subject.declared.policy.priority
         since = self._known.waiting_since if self._known is not None else None
         ahead: dict[WorkloadKey, int] = {}
@@ -145,8 +150,8 @@ class ChangeSearch:
         return outcome_of_division(divide_over_fleet(state, subject, {}, self._moment, DivisionOptions(settled=True)))
 
     def _smallest_change(self, trial: ChangeTrial) -> Generator[None, None, ExplainedChange | None]:
-        """Returns the smallest amount that achieves the whole goal; if none does, the smallest one that improves the
-        outcome."""
+        """Returns the smallest amount of a change that reaches the whole goal. If no amount does, returns the smallest
+        one that improves the outcome; None if none does."""
         if trial.most < 1 or self._plans >= PLANS_MAX:
             return None
         best = trial.plan(trial.most)
@@ -187,7 +192,7 @@ class ChangeSearch:
     # ── What is tried ───────────────────────────────────────────────────────────────────────────────────────────
 
     def _request_trials(self) -> Iterator[ChangeTrial]:
-        """Yields lower requests, also of resources that no node lacks: a quota or a promise may lack them."""
+        """Yields lower requests of each resource, even if no node lacks it: a quota or a promise may limit it."""
         for name, amount in self._subject.replica_shape.requests:
             if name != "pods":
                 yield self._request_trial(name, amount)
@@ -240,7 +245,7 @@ class ChangeSearch:
         )
 
     def _node_trials(self) -> Iterator[ChangeTrial]:
-        """Yields more nodes of the class that takes most, in the first clusters of the policy."""
+        """Yields trials with more nodes in the first clusters of the policy. They are of the class that takes most."""
         for view in list(self._allowed_clusters())[:CLUSTERS_TRIED_MAX]:
             row, takes = self._best_node_class(view)
             if takes:
@@ -369,7 +374,7 @@ def replicas_on_empty_nodes(shape: Shape, nodes: ClusterNodes, rows: Sequence[in
 
 
 def _emptied_nodes(nodes: ClusterNodes, rows: Sequence[int]) -> ClusterNodes:
-    """Returns nodes like these, empty and alone."""
+    """Returns a table of nodes with empty copies of these rows only."""
     alone = ClusterNodes()
     alone.upsert_nodes(columns_of([nodes.empty_node_like(row, nodes.names[row]) for row in rows]), 0)
     return alone

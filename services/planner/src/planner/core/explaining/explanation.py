@@ -1,6 +1,6 @@
-"""Explains a placement: what each cluster takes, what limits it, what it got, and why it got no more.
+"""Explains a placement: how many replicas each cluster takes and got, what limits it, and why it got no more.
 
-Long work is split into steps, between which other requests are served: generators that yield None.
+Long work is split into steps, so that other requests are served between them. Each step is a `yield` of a generator.
 """
 
 from collections.abc import Generator, Iterator, Sequence
@@ -46,7 +46,7 @@ BOUND_BY_LIMIT = {
     LimitCode.ORPHAN: ORPHAN,
     LimitCode.AGE: AGE,
 }
-"""The reason, by limit, why a cluster takes nothing at all now."""
+"""The codes of an explanation for limits by which a cluster takes no replica at all now."""
 RESERVERS_SHOWN = 3
 CLUSTERS_IN_VERDICT = 4
 NO_HELD = HeldReplicas(0, 0, 0)
@@ -91,7 +91,7 @@ class ExplainedCase:
 
 
 class _Explained(NamedTuple):
-    """One explained cluster. together: a text for users: what limits its nodes as a whole; empty if they are not."""
+    """One explained cluster. together: a text for users with the limit of all its nodes together; empty without one."""
 
     entry: ExplainedCluster
     together: str
@@ -100,9 +100,10 @@ class _Explained(NamedTuple):
 def explain_placement(
     state: PlannerState, request: ExplainRequest, moment: Moment, record: DecisionRecorded | None
 ) -> Steps:
-    """Explains a placement as it would be decided now, or as the record shows it. Raises RequestError when it cannot.
+    """Explains a placement as it would be decided now, or as a past decision's record shows it.
 
-    record: of the past decision that the request names; None: now.
+    record: the record of the past decision that the request names; None: explain as of now. Raises RequestError for a
+    wrong request.
     """
     case = _present_case(state, request, moment) if record is None else _past_case(state, record)
     notes = _scale_notes(state, case)
@@ -176,7 +177,7 @@ def _scale_notes(state: PlannerState, case: ExplainedCase) -> list[str]:
 
 
 def _rollout_notes(state: PlannerState, request: ExplainRequest, case: ExplainedCase) -> list[str]:
-    """Returns a note when the newest template of a declared workload is not everywhere, with what that waits for."""
+    """Returns a note with the progress and the waits of the workload's rollout, if its rollout is not done."""
     known = case.subject.known if case.subject is not None else None
     if known is None or case.record is not None or request.manifests or request.replicas >= 0:
         return []
@@ -185,7 +186,7 @@ def _rollout_notes(state: PlannerState, request: ExplainRequest, case: Explained
 
 
 def _present_case(state: PlannerState, request: ExplainRequest, moment: Moment) -> ExplainedCase:
-    """Returns the case of a division made now. A lack of room is not refused: the request asks about it."""
+    """Returns the case of a division made now. It is not refused when there is no room, as that is to be explained."""
     subject = _subject_of_manifests(state, request) if request.manifests else _declared_subject(state, request)
     if request.replicas >= 0:
         replicas = check_replicas(request.replicas, "replicas")
@@ -200,7 +201,7 @@ def _present_case(state: PlannerState, request: ExplainRequest, moment: Moment) 
 def _subject_of_manifests(state: PlannerState, request: ExplainRequest) -> PlacementSubject:
     """Returns the subject of the request's manifests.
 
-    With a workload's name, they are a policy for its own manifest.
+    If the request names a workload, its manifests are a policy, which is combined with that workload's own manifest.
     """
     own = _declared_subject(state, request).declared.manifest.decode() if request.name else ""
     declaration = read_manifests((own, *request.manifests) if own else request.manifests)
@@ -245,9 +246,10 @@ def _explained_clusters(state: PlannerState, case: ExplainedCase) -> Iterator[_E
 
 
 def _explained_cluster(state: PlannerState, case: ExplainedCase, name: str, tier: Tier | None) -> _Explained:
-    """Returns the entry of a cluster. Reasons by node and reservations are only known for a decision made now.
+    """Returns the explained cluster. Reasons by node and reservations are only known for a decision made now.
 
-    tier: the tier that selects the cluster; None if no tier does. A tier of node groups counts replicas on new nodes.
+    tier: the tier that selects the cluster; None if no tier does. For a tier of node groups, only replicas on new nodes
+    are counted.
     """
     situation, division = case.situation, case.division
     node_groups = tier is not None and tier.node_groups
@@ -287,7 +289,7 @@ def _explained_cluster(state: PlannerState, case: ExplainedCase, name: str, tier
 def _reasons_of_nodes(
     state: PlannerState, case: ExplainedCase, view: ClusterView, room: Room, reserved: int
 ) -> tuple[tuple[NodeReason, ...], str]:
-    """Returns the reasons node by node, and what limits the nodes as a whole: quotas, promises, the cluster's state."""
+    """Returns the reasons by node, and a text with the limit of all nodes together: quotas, promises, cluster state."""
     shape, together = state.shape_in(view.name, case.replica_shape), ""
     found = compute_fit(shape, view.nodes)
     if room.certain < found.total:
@@ -301,7 +303,10 @@ def _not_bound_text(reserved: int) -> str:
 
 
 def _binding_limit(case: ExplainedCase, name: str, tier: Tier | None, room: Room, more: int) -> tuple[str, str]:
-    """Returns the limit of a cluster, as code and text. more: how many more replicas it got than it had."""
+    """Returns the limit of a cluster, as code and text. more: how many more replicas it got than it had.
+
+    If several limits apply, the first one in the order of the checks below counts.
+    """
     situation, division = case.situation, case.division
     if tier is None:
         return POLICY, "no tier of the policy selects it"
@@ -333,9 +338,9 @@ def _binding_limit(case: ExplainedCase, name: str, tier: Tier | None, room: Room
 
 
 def _verdict_sentence(case: ExplainedCase, found: Sequence[_Explained]) -> str:
-    """Returns the explanation's first sentence: where replicas are, or how many have no place and what limits them.
+    """Returns the explanation's first sentence: where the replicas are, or how many have no place, and the limits.
 
-    Of several reasons to wait it names the first: fits nowhere, binds, missing objects, lent nodes.
+    Of several reasons to wait it names only one, in this order: fits no node, binds, missing objects, lent nodes.
     """
     division, clusters = case.division, [one.entry for one in found]
     # A policy that duplicates a workload places its replicas in every cluster, so this may be more than were asked for.
@@ -364,7 +369,7 @@ def _verdict_sentence(case: ExplainedCase, found: Sequence[_Explained]) -> str:
 
 
 def _short_reason(entry: ExplainedCluster, together: str) -> str:
-    """Returns a short text: what limits most nodes, or the cluster's own reason if its nodes are limited as a whole."""
+    """Returns a short text with the reason of most nodes, or with the cluster's own limit if it limits all nodes."""
     if entry.bound != ROOM or not entry.reasons or entry.node_groups:
         return entry.why
     first = entry.reasons[0]

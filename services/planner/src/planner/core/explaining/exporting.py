@@ -22,9 +22,10 @@ Exported = tuple[Event, NodeColumns | None]
 
 
 def exported_events(state: PlannerState, now: float) -> Iterator[Exported]:
-    """Yields the events of each cluster in its state at that moment. Then yields all other events, as of one moment.
+    """Yields the events of one cluster after the other, each in its state at that time. Then yields all other events.
 
-    So a placement is at least as new as the capacity from which it is subtracted, as in a planner that follows the log.
+    The other events are of one moment after all clusters'. So a placement is at least as new as the capacity from which
+    its replicas are subtracted, as in a planner that follows the log.
     """
     for name in [joined.cluster for joined in state.joined_clusters()]:
         view = state.clusters.get(name)

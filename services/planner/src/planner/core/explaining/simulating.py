@@ -1,7 +1,7 @@
-"""Simulates what would happen: changes a state, decides requests on it, and follows the planner's own steps.
+"""Simulates what would happen: changes a state, decides requests on it, and takes the planner's steps that follow.
 
-The decisions are the planner's own, and so are the steps that follow (background/round.py). No cluster carries anything
-out and no time passes. Nothing binds, so possible room is not used, and leaving replicas have not left yet. README,
+The decisions and the steps (background/round.py) are the code of the planner itself. No cluster carries anything out,
+and no time passes. Nothing binds, so possible room is not used, and leaving replicas do not leave. README,
 "Simulations", says what that means for each step.
 """
 
@@ -31,7 +31,7 @@ from spillway.troubles import TroubleCode
 
 ROUNDS_MAX = 1000
 STEP_SECONDS = 0.001
-"""The time between two rounds: enough to fill the budget of moves, and too short to make anything old."""
+"""Seconds between two rounds. That is enough to fill the budget of moves, and too short to make any value stale."""
 QUIET_ROUNDS = 2
 """The simulation ends after so many rounds in a row without a change. One is not enough: overflow that may go home is
 found in one round, and goes in the next."""
@@ -40,11 +40,11 @@ ALL_MOVES = 1e12
 """A budget of moves a minute that never limits."""
 PLACES_MAX = 2**31
 TELLS_NOBODY = HeadroomPace(look=0.0, repeat=0.0, settle=0.0, looks_max=0)
-"""A pace without headroom reports: nobody reads them here."""
+"""A pace without any headroom report, as nobody reads reports in a simulation."""
 
 
 def rules_without_bounds(rules: PlannerRules) -> PlannerRules:
-    """Returns rules that allow any number of moves at once without confirmations: the user wants the final state.
+    """Returns rules with which all moves happen at once and without confirmations, as the user wants the final state.
 
     Overflow goes home as soon as there is room. Moves that the rules switch off (0 a minute) stay off.
     """
@@ -61,7 +61,7 @@ def rules_without_bounds(rules: PlannerRules) -> PlannerRules:
 
 @dataclass(slots=True)
 class SimulatedAnswer:
-    """The answer to one request: its placement, or why it is refused."""
+    """The answer to one request: its placement, or the text of its refusal."""
 
     workload: str
     placement: PlacementReply | None
@@ -70,7 +70,7 @@ class SimulatedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedPlacement:
-    """One workload whose placement changed, or that waits.
+    """One workload whose placement changed, or that has unplaced replicas.
 
     before, after: kept replicas by cluster.
     new_before, new_after: by cluster, how many of them are on nodes that do not exist yet.
@@ -87,7 +87,7 @@ class SimulatedPlacement:
 
 
 class Simulation:
-    """A simulation that owns its state: the caller must not use the state any more. now: in the state's own time."""
+    """A simulation, which owns and changes `state`: the caller must not use it any more. now: the state's own time."""
 
     def __init__(self, state: PlannerState, now: float, wall_ms: int) -> None:
         self.state = state
@@ -117,7 +117,7 @@ class Simulation:
         self.state.apply_event(replace(view.joined, phase=PHASE_LOST), self._now)
 
     def add_nodes(self, cluster: str, like: str, count: int) -> None:
-        """Adds empty nodes of a node group of the cluster, or like an existing node."""
+        """Adds empty nodes to a cluster. like: the name of one of its node groups or of an existing node."""
         view = self._joined_view(cluster)
         if not 1 <= count <= NODES_MAX:
             raise invalid_argument_error("nodes", count, f"1 to {NODES_MAX}")
@@ -137,7 +137,7 @@ class Simulation:
     # ── What is decided ─────────────────────────────────────────────────────────────────────────────────────────
 
     def answer_request(self, name: str, request: ApplyRequest) -> SimulatedAnswer:
-        """Answers a request as the planner would now. name: of the workload, for users."""
+        """Answers a request as the planner would now. name: the workload's name to show if the request is refused."""
         try:
             decided = decisions.decide_apply(self.state, replace(request, idempotency_key=""), self._next_moment())
         except RequestError as error:

@@ -1,4 +1,4 @@
-"""Supposes a changed fleet: more nodes, or a workload gone. Nothing real changes."""
+"""Makes copies of the planner's state with a changed fleet, to answer "what if". The real state does not change."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -18,13 +18,13 @@ SUPPOSED_BLOCK = 1_000_000
 
 
 class IndistinguishablePods(Exception):
-    """A workload's pods cannot be told from others in a cluster, so nobody knows the cluster's pods without them."""
+    """A workload's pods cannot be told from other pods in a cluster, so the cluster cannot be computed without them."""
 
 
 class Supposition:
-    """The fleet as if one workload had never been placed; without a workload, the fleet as it is.
+    """Makes states in which one workload was never placed; without a workload, states that equal the present one.
 
-    It is updated at each use. Computed values are kept for the next question, which differs in a shape or a cluster.
+    Computed values are kept for the next state, whose shape or cluster differs a little.
     """
 
     def __init__(self, state: PlannerState, workload: Workload | None) -> None:
@@ -46,7 +46,7 @@ class Supposition:
         return state
 
     def compute_rooms(self, shape: Shape, now: float) -> Iterator[None]:
-        """Computes the room of one cluster after the other, so that no later question computes all at once."""
+        """Computes the rooms of one cluster after the other, in steps, so that later questions find them computed."""
         for cluster in list(self._state.clusters):
             state = self.supposed_state()
             if cluster in state.clusters:
@@ -75,9 +75,9 @@ class Supposition:
 
 
 class SupposedState(PlannerState):
-    """A copy of a state that shares all unchanged parts with it. Use it at once: the original goes on changing.
+    """A copy of a state that shares all unchanged parts with it. Use it at once, as the original goes on changing.
 
-    promises: are set to the original's promises except the ones of one workload, and used in place of them.
+    promises: this object takes over the original's reservations, except those of the workload `apart_from`.
     """
 
     def __init__(self, state: PlannerState, promises: ClusterReservations, apart_from: WorkloadKey | None) -> None:
@@ -90,7 +90,7 @@ class SupposedState(PlannerState):
         self._seen.stop_counting()
 
     def set_aside_workload(self, workload: Workload) -> None:
-        """Removes the workload as if never declared. Orphans of its name stay."""
+        """Removes the workload as if it had never been declared. Orphans of its name stay."""
         self.workloads.pop(workload.workload_key, None)
         orphans = {name: said for name, said in workload.statuses.items() if is_orphan(said)}
         self._early_statuses = {**self._early_statuses, workload.workload_key: orphans}

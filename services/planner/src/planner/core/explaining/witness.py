@@ -41,7 +41,7 @@ OF_OTHERS: tuple[tuple[str, Filter], ...] = (
 kube-scheduler: the first filter that bars a node is its reason."""
 ONE_A_NODE = "NodePorts, InterPodAffinity"
 AMOUNTS_APART_MAX = 3
-"""Groups of nodes by the amount that they lack of a resource. With more amounts they form one group with a range."""
+"""The most groups of nodes by the amount that they lack. With more different amounts, they form one group."""
 REASONS_MAX = 12
 OTHERS = "other reasons"
 TAKES_MORE = "takes more by itself: "
@@ -63,10 +63,10 @@ class Witness(NodeFilters):
 
 
 def node_reasons(shape: Shape, nodes: ClusterNodes, beyond: str = "") -> tuple[NodeReason, ...]:
-    """Returns the reasons why nodes take no replica, or no further one. Each node is in one group.
+    """Returns the reasons why nodes take no further replica. Each node is in the group of one reason.
 
-    First come groups of nodes that would take more by themselves and are limited as a whole. Then come the others, the
-    largest groups first. beyond: a text for users: why the cluster takes fewer than its nodes would; else empty.
+    First come groups of nodes that would take more by themselves, but not together with others. Then come the other
+    groups, the largest first. beyond: a text for users with the limit of the whole cluster; empty without one.
     """
     witness = Witness(nodes.live_mask)
     for name, apply in OF_NODES:
@@ -135,7 +135,7 @@ def explain_node(shape: Shape, nodes: ClusterNodes, cluster: str, node: str) -> 
 
 
 def _bar_reason(apply: Filter, shape: Shape, nodes: ClusterNodes, row: int) -> str:
-    """Returns the first reason why a filter keeps the next replica from a node; empty when it does not."""
+    """Returns the first reason for which a filter excludes the node for the next replica; empty if it does not."""
     witness = Witness(nodes.live_mask)
 
     def first_found_reason() -> str:
@@ -182,7 +182,7 @@ class _ResourceLack:
 
 
 def _shortage_reasons(shape: Shape, nodes: ClusterNodes, open_: Bools) -> Iterator[NodeReason]:
-    """Yields, for nodes that no filter bars, which resource one more replica lacks there, and how much of it."""
+    """Yields reasons for nodes that no filter excludes: the resource that one more replica lacks, and the amount."""
     per_node = compute_fit(shape, nodes).per_node
     free = {name: _free_amounts(nodes, name) for name, _ in shape.requests}
     most = np.maximum(0, _replicas_of_free_amounts(shape, nodes))

@@ -82,7 +82,7 @@ WHOLE = frozenset(name for name, kind in KINDS.items() if kind.whole)
 def template_content(manifest: Mapping[str, Any]) -> Any:
     """Returns the part of a manifest whose change makes a new template.
 
-    For a whole kind that is all but the replicas.
+    For StatefulSets and Jobs, that is the whole spec except the replicas.
     """
     kind, spec = KINDS[manifest["kind"]], manifest["spec"]
     if not kind.whole:
@@ -91,7 +91,8 @@ def template_content(manifest: Mapping[str, Any]) -> Any:
 
 
 def first_unchangeable_field(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Returns the first field, by name, that differs between two manifests and that a member lets nobody change."""
+    """Returns the first field, by name, that differs between two manifests and cannot be changed in a cluster; else
+    empty."""
     one, other = before["spec"], after["spec"]
     fields = sorted((one.keys() | other.keys()) - KINDS[after["kind"]].changeable)
     return next((field for field in fields if _comparable_field(field, one) != _comparable_field(field, other)), "")

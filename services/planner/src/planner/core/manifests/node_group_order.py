@@ -12,8 +12,8 @@ Claim = tuple[float, float]
 def places_by_cluster(split: str, clusters: Iterable[ClusterJoined]) -> dict[str, int]:
     """Returns each cluster's place in the order of SPLIT_CHEAPEST or SPLIT_SOONEST, from 1; equal clusters share one.
 
-    A cluster's place is the place of its best node group. Unknown values (0) come last. Among equally cheap groups the
-    sooner is first, and vice versa.
+    A cluster's place is that of its best node group. Unknown values (0) come last. Among groups with the same price the
+    sooner one is first. Among groups that are ready equally soon the cheaper one is first.
     """
     claims = {
         cluster.cluster: min((_order_claim(split, group) for group in cluster.node_groups), default=(inf, inf))

@@ -56,8 +56,8 @@ IN_SUPPLY_ORDER = tuple(
 NEW_IN_THE_CLOUD = Tier("node-groups", ClusterSelector(supply_classes=(SUPPLY_CLOUD,)), SPLIT_PACK, node_groups=True)
 WORK_ONLINE = "Online"
 TIERS_BY_WORK = {"NearLine": (*IN_SUPPLY_ORDER, NEW_IN_THE_CLOUD), "Offline": IN_SUPPLY_ORDER[:-1]}
-"""Work that runs on capacity that others leave. Near-line work may wait minutes, offline work long, without cloud
-costs."""
+"""The tiers of near-line and offline work, which runs on capacity that other workloads leave. Near-line work may wait
+minutes. Offline work may wait long, and never uses the cloud."""
 DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
 
 TIERS_KEPT_MAX = 256
@@ -70,7 +70,7 @@ OVERFLOW_STAYS = "Stay"
 TIERS_MAX = 16
 LIMITS_MAX = 1000
 SELECTOR_ENTRIES_MAX = 2000
-"""Entries of all selectors of a policy together: each cluster is looked up in their lists."""
+"""The most entries of all selectors of a policy together. Each cluster is looked up in all of their lists."""
 REPLICAS_MAX = 100_000
 PRIORITY_MAX = 1_000_000_000
 LOSS_SECONDS_MIN = 30
@@ -178,7 +178,10 @@ def _cluster_selectors(spec: PlacementPolicySpec) -> Iterator[SelectorSpec]:
 
 
 def _tiers_of_work(spec: PlacementPolicySpec) -> tuple[Tier, ...]:
-    """Returns the tiers of near-line and offline work: the supply classes in their order, and nothing else."""
+    """Returns the tiers of near-line or offline work: the supply classes in their order.
+
+    Raises RequestError for an unknown kind of work, and if the policy also has tiers or a strategy.
+    """
     if spec.work not in TIERS_BY_WORK:
         raise invalid_argument_error(
             f"{KIND}.spec.work", spec.work, f"one of {', '.join((WORK_ONLINE, *TIERS_BY_WORK))}"
@@ -237,7 +240,7 @@ def is_cluster_selected(selector: ClusterSelector, cluster: ClusterJoined) -> bo
 
 
 def supply_class_of_cluster(cluster: ClusterJoined) -> str:
-    """Returns the supply class by the cluster's label, else by its tier."""
+    """Returns the supply class in the cluster's label. Without the label, its tier decides: cloud or dedicated."""
     return dict(cluster.labels).get(SUPPLY_CLASS) or (SUPPLY_CLOUD if cluster.tier == TIER_CLOUD else SUPPLY_DEDICATED)
 
 
@@ -289,7 +292,10 @@ def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: FleetClusters) -> TierC
 
 
 def weights_in_tier(tier: Tier, names: Collection[str], clusters: Iterable[ClusterJoined]) -> dict[str, int]:
-    """Returns the weight of each cluster of a tier, or its place if the split orders node groups; else empty."""
+    """Returns the weight of each cluster of a tier; empty if the tier has no weights.
+
+    If the split orders node groups, the weight is the cluster's place in that order.
+    """
     wanted = frozenset(names)
     if tier.split in SPLITS_OF_NODE_GROUPS:
         return places_by_cluster(tier.split, (cluster for cluster in clusters if cluster.cluster in wanted))

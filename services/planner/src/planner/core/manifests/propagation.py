@@ -1,7 +1,7 @@
-"""Reads a Karmada PropagationPolicy as a PlacementPolicy, and names its fields that have no effect here.
+"""Reads a Karmada PropagationPolicy as a PlacementPolicy, and warns about fields that have no effect here.
 
-A field that would let a workload run where it must not is refused. So is an unknown field of the placement: it may mean
-something else. A field without effect gives a warning in the answer.
+A field is refused if a workload could run where it must not when the field were ignored. An unknown field of the
+placement is refused, too, as its meaning is not known. Other fields without effect give a warning in the answer.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -44,7 +44,7 @@ SELECTOR_FIELDS = {
     "regions": "fieldSelector.matchExpressions",
     "zones": "fieldSelector.matchExpressions",
 }
-"""By field of our selector, the field of the affinity that it comes from."""
+"""For each field of our selector, the field of the Karmada affinity that it comes from."""
 RESOURCE_SELECTOR = ("apiVersion", "kind", "namespace", "name", "labelSelector")
 SCHEDULING = ("replicaSchedulingType", "replicaDivisionPreference", "weightPreference")
 WEIGHTS = ("staticWeightList", "dynamicWeight")
@@ -56,9 +56,9 @@ WITH_ALTERNATIVES = ("KarmadaAggregated", "KarmadaDynamicWeight")
 
 @dataclass(frozen=True, slots=True)
 class ReadPolicy:
-    """The policy, and warnings about fields of the manifest without effect.
+    """The policy of a manifest, and warnings about fields of the manifest without effect.
 
-    words: turns an error text about our policy into one with the fields of this manifest.
+    words: translates an error text about our policy into a text that names the fields of this manifest.
     """
 
     policy: Policy
@@ -122,7 +122,7 @@ def _as_object_with_fields(value: object, fields: Sequence[str], where: str) -> 
 def _check_namespace(manifest: Mapping[str, Any], workload: Mapping[str, Any]) -> None:
     """Raises RequestError if the policy is in another namespace than the workload.
 
-    Without a namespace it is the workload's.
+    A policy without a namespace is in that of the workload.
     """
     metadata = _as_object(manifest.get("metadata", {}), f"{KIND}.metadata")
     own = _as_object(workload.get("metadata"), "metadata").get("namespace") or "default"
@@ -215,7 +215,7 @@ class _Reader:
         self.warnings.append(f"{KIND}.{field} has no effect: {why}")
 
     def _check_suspension(self, suspension: object) -> None:
-        """Raises RequestError for a suspension: a workload that must not run yet must not be placed."""
+        """Raises RequestError for a suspension, as the workload would be placed at once although it must not run."""
         for field, value in _as_object(suspension, f"{KIND}.spec.suspension").items():
             if value:
                 text = "nothing: what is applied is placed and carried out at once"
@@ -229,7 +229,7 @@ class _Reader:
             )
 
     def _read_tiers(self, placement: Mapping[str, Any]) -> tuple[list[dict[str, Any]], bool]:
-        """Returns the tiers, and whether only one of them is used."""
+        """Returns the tiers, and whether they are alternatives: Karmada uses only one of them, without overflow."""
         where = f"{KIND}.spec.placement"
         if "clusterAffinity" in placement and "clusterAffinities" in placement:
             raise invalid_argument_error(f"{where}.clusterAffinities", "both", "clusterAffinity or clusterAffinities")
@@ -400,7 +400,7 @@ def _tiers_field(alternatives: bool) -> dict[str, Any]:
 def _tolerates_loss(toleration: Mapping[str, Any]) -> bool:
     """Returns whether the toleration matches a taint of a lost cluster, as in the Kubernetes API.
 
-    These have no value.
+    Those taints have no value.
     """
     if toleration.get("effect") not in (None, "", "NoExecute"):
         return False

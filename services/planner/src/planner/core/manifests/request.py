@@ -1,4 +1,4 @@
-"""Reads the manifests of an Apply into a declaration. Raises an error that says what is wrong with them."""
+"""Reads the manifests of an Apply into a declaration. Raises RequestError that names the wrong field."""
 
 import difflib
 import re
@@ -82,10 +82,10 @@ class DependencyManifest:
 class Declaration:
     """One workload as a request declares it.
 
-    template: canonical bytes of the part whose change makes pods roll.
-    replicas: None: the manifest leaves them as they are, or at 1 for a new workload.
-    warnings: texts for users about fields of its policy without effect.
-    policy_words: turns an error text about its policy into one with the fields that the user wrote.
+    template: canonical bytes of the part of the manifest whose change makes pods roll.
+    replicas: None if the manifest has no number. Then a known workload keeps its number, and a new one has 1.
+    warnings: texts for users about parts of the manifests without effect.
+    policy_words: translates an error text about its policy into a text that names the fields that the user wrote.
     """
 
     kind: str
@@ -103,9 +103,9 @@ class Declaration:
 
 
 class ReadTexts(tuple[str, ...]):  # noqa: SLOT001 (a tuple has no room for slots)
-    """Manifests that carry what they declare, so that one request is read once.
+    """Manifest texts together with the result of reading them, so that the texts of one request are read once.
 
-    Exactly one is set: the declaration, or the refusal when the manifests declare nothing.
+    Exactly one field is set: the declaration, or the refusal when the manifests are wrong.
     """
 
     declaration: Declaration | None
@@ -113,7 +113,7 @@ class ReadTexts(tuple[str, ...]):  # noqa: SLOT001 (a tuple has no room for slot
 
 
 def read_texts(texts: tuple[str, ...]) -> ReadTexts:
-    """Reads the texts and returns them with the result. Raises nothing; read_manifests raises the refusal."""
+    """Reads the texts and returns them with the result. It raises no error; read_manifests() raises the refusal."""
     if isinstance(texts, ReadTexts):
         return texts
     read = ReadTexts(texts)
@@ -137,7 +137,7 @@ def read_manifests(texts: Sequence[str]) -> Declaration:
         return texts.declaration
     if sum(map(len, texts)) > KEPT_CHARACTERS_MAX:
         return _read_declaration(_parse_objects(texts))
-    kept = _kept_declaration(tuple(map(str, texts)))  # Plain strings: a ReadManifest also holds its JSON.
+    kept = _kept_declaration(tuple(map(str, texts)))  # Plain strings only: a subclass of str may hold more data.
     if kept.declaration is not None:
         return kept.declaration
     objects = _parse_objects(texts)
@@ -152,7 +152,7 @@ def read_manifests(texts: Sequence[str]) -> Declaration:
 
 @dataclass(slots=True)
 class _KeptDeclaration:
-    """The declaration of some texts; None if they are wrong, or if the declaration is too large to be kept."""
+    """The kept declaration of some texts. It is None if they are wrong or not read yet, or the declaration is large."""
 
     declaration: Declaration | None = None
 
@@ -247,7 +247,10 @@ def _build_declaration(workload: dict[str, Any], dependencies: Iterable[dict[str
 
 
 def _canonical_manifest(workload: Mapping[str, Any], namespace: str) -> bytes:
-    """Returns the manifest to keep. Raises RequestError for values that JSON lacks; in pods it names the field."""
+    """Returns the canonical manifest. Raises RequestError for values that JSON does not have.
+
+    If such a value is in the pod template, reading the template's shape raises an error that names the field.
+    """
     try:
         return canonical_json(_without_status(workload, namespace))
     except RequestError:
@@ -256,7 +259,7 @@ def _canonical_manifest(workload: Mapping[str, Any], namespace: str) -> bytes:
 
 
 def _read_replicas(workload: Mapping[str, Any]) -> int | None:
-    """Returns the replicas of a manifest; None if it has none. A Job has its parallelism, at most its completions."""
+    """Returns the replicas of a manifest; None if it has none. For a Job: its parallelism, at most its completions."""
     kind, spec = KINDS[workload["kind"]], workload["spec"]
     given = spec.get(kind.replicas, 1 if kind.name == JOB else None)
     if given is None:

@@ -1,9 +1,9 @@
-"""Limits how much a pod template and what goes along with it may hold.
+"""Limits the sizes of lists in a pod template, and in ConfigMaps and Services that go along with it.
 
-In a template: containers, commands, variables, volumes, references, names of resources. Along with it: keys of a
-ConfigMap, ports of a Service. The limits hold for requests only: what is in a log is read as it is. A template is read
-in one step, and again at each decision. Clusters are asked for each object that it refers to, and each resource is a
-column for all shapes. Lists are counted before single entries are looked at.
+In a template: containers, commands, variables, volumes, references, names of resources. Beside it: keys of a ConfigMap,
+ports of a Service. The limits hold for requests only; records in a log are read without them. A template is read in one
+step, and again at each decision. Clusters are asked for each object that it refers to, and each resource is a column
+for all shapes. Lists are counted before single entries are looked at.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,31 +27,31 @@ OF_POD: Final = {
     "imagePullSecrets": 200,
     "hostAliases": 1_000,
 }
-"""Entries of each list of a pod."""
+"""The most entries of each list of a pod."""
 OF_CONTAINER: Final = {"volumeMounts": 500, "volumeDevices": 500, "resizePolicy": 100}
-"""Entries of each list of each container."""
+"""The most entries of each list of each container."""
 OF_ALL_CONTAINERS: Final = {("env", "envFrom"): 1_000, ("ports",): 1_000}
-"""Entries of these lists of all containers together."""
+"""The most entries of these lists of all containers together."""
 WORDS_MAX: Final = 10_000
-"""Words of all commands and arguments together, with those of probes and hooks. Generated commands (a flag for each
-shard) have hundreds of words.
+"""The most words of all commands and arguments together, with those of probes and hooks. Generated commands (a flag for
+each shard) have hundreds of words.
 """
 HEADERS_MAX: Final = 1_000
-"""Headers of all HTTP requests of probes and hooks together."""
+"""The most headers of all HTTP requests of probes and hooks together."""
 OF_DNS: Final = {"nameservers": 100, "options": 100, "searches": 100}
-"""Entries of each list of a pod's DNS. Kubernetes allows 3 name servers and 32 searches."""
+"""The most entries of each list of a pod's DNS. Kubernetes allows 3 name servers and 32 searches."""
 OF_SECURITY: Final = {"supplementalGroups": 1_000, "sysctls": 1_000}
-"""Entries of each list of a pod's security context."""
+"""The most entries of each list of a pod's security context."""
 CONFIG_MAP_KEYS_MAX: Final = 10_000
-"""Keys of one ConfigMap, text and binary. Each key becomes a file in each pod that mounts it."""
+"""The most text keys of one ConfigMap, and the most binary keys. Each becomes a file in each pod that mounts it."""
 SERVICE_PORTS_MAX: Final = 1_000
 ANNOTATIONS_MAX: Final = 1_000
-"""Annotations of a template, and of an object that goes along."""
+"""The most annotations of a template, and of an object that goes along."""
 SOURCES_MAX: Final = 1_000
-"""Sources of all projected volumes together."""
+"""The most sources of all projected volumes together."""
 CLAIM_TEMPLATES_MAX: Final = 500
 REFERENCES_MAX: Final = 200
-"""Objects that a template refers to, optional ones included."""
+"""The most objects that a template refers to, optional ones included."""
 NAME_LENGTH_MAX: Final = 253
 NAMES: Final = ("nodeName", "priorityClassName", "runtimeClassName", "schedulerName", "serviceAccountName")
 
@@ -59,9 +59,9 @@ CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 
 
 def check_sizes(spec: Mapping[str, Any], kind: str) -> None:
-    """Raises RequestError (INVALID_ARGUMENT) with the field, its count or value, and the limit.
+    """Raises RequestError (INVALID_ARGUMENT) for the first limit that a workload exceeds. It names field and limit.
 
-    spec: of a workload, with a template that has a spec. Values of a wrong type are refused by other checks.
+    spec: the workload's spec, whose template must have a spec. Values of a wrong type are refused by other checks.
     """
     where, template = f"{kind}.spec.template", spec["template"]
     pod = template["spec"]
@@ -90,7 +90,7 @@ def check_sizes(spec: Mapping[str, Any], kind: str) -> None:
 
 
 def check_dependency_sizes(manifest: Mapping[str, Any]) -> None:
-    """Checks a ConfigMap or Service that goes along with a workload, as check_sizes checks a template."""
+    """Raises RequestError (INVALID_ARGUMENT) if a ConfigMap or Service that goes along is larger than allowed."""
     kind = manifest["kind"]
     _check_keys(_object_or_empty(manifest.get("metadata")), "annotations", ANNOTATIONS_MAX, f"{kind}.metadata")
     for field in ("data", "binaryData"):

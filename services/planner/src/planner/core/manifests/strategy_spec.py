@@ -1,4 +1,4 @@
-"""Reads what a PlacementPolicy says about strategies: a tier's split and weights, or one for the whole policy."""
+"""Reads the parts of a PlacementPolicy that divide replicas: splits and weights of tiers, the policy's strategy."""
 
 import msgspec
 
@@ -32,8 +32,8 @@ WEIGHT_MAX = 1_000_000
 GROUPS_MAX = 1000
 WEIGHTS_MAX = 1000
 SUPPLY_ORDER = (SUPPLY_DEDICATED, SUPPLY_IDLE, SUPPLY_COLOCATED, SUPPLY_CLOUD)
-"""The order in which near-line and offline work uses supply classes. Only near-line work uses the last, most costly
-one."""
+"""The order in which near-line and offline work uses supply classes. Only near-line work uses the last class, which
+costs most."""
 OVERFLOW = "Overflow"
 ALTERNATIVES = "Alternatives"
 BY_CLUSTER, BY_REGION = "cluster", "region"
@@ -122,9 +122,9 @@ def check_split(split: str, tier_weights: tuple[ClusterWeight, ...], node_groups
 def read_strategy(
     spec: StrategySpec | None, tiers: tuple[Tier, ...], limits: tuple[ClusterLimit, ...]
 ) -> Strategy | None:
-    """Returns the strategy of a policy.
+    """Returns the strategy of a policy; None without one.
 
-    Raises RequestError for fields that it does not use. tiers: the policy's own.
+    Raises RequestError for fields that this strategy does not use. tiers, limits: those that the policy names itself.
     """
     if spec is None:
         return None

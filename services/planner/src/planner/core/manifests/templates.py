@@ -16,9 +16,9 @@ from spillway.model import Part, Shape
 
 READ_KEPT_MAX = 512
 KEPT_CHARACTERS_MAX = 16_384
-"""The results of the last READ_KEPT_MAX requests and manifests are kept, but not of larger ones, nor of ones that YAML
-aliases make larger. A request is used several times: to find new templates in a batch, to ask clusters, and to
-decide."""
+"""The results of reading the last READ_KEPT_MAX requests and manifests are kept. Texts with more than
+KEPT_CHARACTERS_MAX characters, YAML aliases expanded, are not kept. A request is read several times: to find new
+templates in a batch, to ask clusters, and to decide."""
 
 
 def pods_of_surge(surge: int | str, replicas: int) -> int:
@@ -41,8 +41,9 @@ def _pods_of_unavailable(unavailable: int | str, replicas: int) -> int:
 class RolloutTemplate:
     """A pod template and how it rolls.
 
-    shape: without its notes, which are in unmodelled.
-    surge, unavailable: pods, or a percentage of the replicas.
+    shape: the shape of its pods, without notes.
+    unmodelled: the notes: names of requirements that the planner ignores.
+    surge, unavailable: a number of pods, or a percentage of the replicas.
     completions: of a Job, how many pods must succeed; None when they share a work queue.
     """
 
@@ -54,7 +55,7 @@ class RolloutTemplate:
     completions: int | None = None
 
     def surge_of(self, replicas: int) -> int:
-        """Returns the pods above the replicas during a rollout."""
+        """Returns how many pods may exist above the replicas during a rollout."""
         return pods_of_surge(self.surge, replicas)
 
     def may_go_without_surge(self, replicas: int) -> bool:
@@ -78,7 +79,7 @@ def read_template(manifest: bytes, namespace: str) -> RolloutTemplate:
 
 
 def read_request_template(manifest: bytes, namespace: str) -> RolloutTemplate:
-    """Reads a manifest of a request. Raises RequestError that names what is wrong with its pods."""
+    """Reads the template in a request's manifest. Raises RequestError that names the wrong field."""
     return (_read_kept if len(manifest) <= KEPT_CHARACTERS_MAX else _read_rollout_template)(manifest, namespace)
 
 
@@ -186,7 +187,7 @@ def _without_replicas(manifest: bytes) -> dict[str, Any]:
 
 
 def widest_shape(shape: Shape, others: Sequence[Shape]) -> Shape:
-    """Returns the shape with the largest request of all shapes in every resource. It belongs to no template."""
+    """Returns `shape` with the largest request of all shapes for each resource. The result belongs to no template."""
     amounts: dict[str, int] = dict(shape.requests)
     for other in others:
         for name, amount in other.requests:

@@ -1,8 +1,9 @@
-"""Limits what a pod template may say about nodes and other pods: affinity, spread, tolerations.
+"""Limits the terms of a pod template about nodes and other pods: affinity, spread, tolerations.
 
-The limits hold for requests only: what is in a log is read as it is. The planner compares each term with each cluster
-in one step. Without limits one request would delay all others. Kubernetes limits only the size of an object: its
-scheduler looks at one pod at a time. The length of labels is Kubernetes' own limit: an API server refuses longer ones.
+The limits hold for requests only; records in a log are read without them. The planner compares each term with each
+cluster in one step, so without limits one request could delay all others. Kubernetes limits only the size of an object,
+as its scheduler looks at one pod at a time. The length of labels is Kubernetes' own limit: an API server refuses longer
+ones.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,7 +31,7 @@ Text = tuple[str, str, int]
 
 
 def check_terms(spec: Mapping[str, Any], where: str) -> None:
-    """Raises RequestError (INVALID_ARGUMENT) with the field, its count or value, and the limit. spec: of a pod."""
+    """Raises RequestError (INVALID_ARGUMENT) for the first limit that a pod spec exceeds. It names field and limit."""
     scheduling = convert_manifest_part(spec, SchedulingSpec, where)
     for field, count in _list_lengths(scheduling):
         if count > TERMS_MAX:

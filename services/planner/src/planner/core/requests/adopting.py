@@ -1,4 +1,7 @@
-"""Adopts objects that run: what runs becomes the placement. Nothing is divided or scaled until somebody asks for it."""
+"""Adopts objects that already run in clusters: the replicas that run become the placement.
+
+Nothing is divided or scaled until somebody asks for it.
+"""
 
 import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -49,9 +52,9 @@ CLUSTERS_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class RunningReplicas:
-    """The replicas and the UID of the object in each named cluster.
+    """The replicas and the UID of the object, by cluster.
 
-    fleet: the former fleet's id when recovering, else empty.
+    fleet: the id of the former fleet, when a fleet is recovered; else empty.
     """
 
     replicas: Mapping[str, int]
@@ -62,7 +65,7 @@ class RunningReplicas:
 def adoption_question(state: PlannerState, request: AdoptRequest, moment: Moment) -> AdoptionAsked | PlacementReply:
     """Returns the question to the clusters, or the remembered answer of this request.
 
-    Raises RequestError if it is wrong.
+    Raises RequestError if the request is wrong.
     """
     key = _checked_key(request)
     known = state.workloads.get(key)
@@ -77,7 +80,10 @@ def adoption_question(state: PlannerState, request: AdoptRequest, moment: Moment
 def decide_adoption(
     state: PlannerState, request: AdoptRequest, found: Mapping[str, WorkloadFound], moment: Moment
 ) -> DecidedRequest:
-    """Declares the found object; its placement is what runs now. Raises RequestError when it cannot be adopted."""
+    """Decides an Adopt request: declares the found object, with the replicas that run now as its placement.
+
+    Raises RequestError when the object cannot be adopted.
+    """
     key = _checked_key(request)
     known = state.workloads.get(key)
     remembered = remembered_answer(state.rules, known, request.idempotency_key, _adopt_request_digest(request), moment)
@@ -113,9 +119,10 @@ def declared_as_found(
     cause: str,
     kept: Policy | None = None,
 ) -> UnansweredDecision:
-    """Returns the declaration and the placement of what runs. Raises RequestError when the object cannot be declared.
+    """Returns the declaration of a running object, and its placement with the replicas that run.
 
-    kept: the policy that the workload has already and keeps, in place of the one in the texts.
+    Raises RequestError when the object cannot be declared.
+    texts: the manifests. kept: a policy that the workload has already and keeps, in place of the one in the texts.
     """
     declaration = read_manifests(texts)
     if kept is not None:
@@ -192,7 +199,7 @@ def _ruled_out_warnings(state: PlannerState, policy: Policy, running: RunningRep
 
 
 def _scale_policy_warnings(state: PlannerState, declared: WorkloadDeclared) -> Iterator[str]:
-    """Yields a warning if a scale policy is attached, which can remain from before a disowning.
+    """Yields a warning if a scale policy is attached to the workload. It can remain from before a disowning.
 
     Only its new decisions will count.
     """
@@ -202,9 +209,9 @@ def _scale_policy_warnings(state: PlannerState, declared: WorkloadDeclared) -> I
 
 
 def _refuse_other_kinds(policy: str) -> None:
-    """Raises RequestError for any manifest but a policy.
+    """Raises RequestError if the manifest is not a policy.
 
-    ConfigMaps and Services of the workload are found in its cluster.
+    The user gives no ConfigMaps and Services: the clusters report those that the workload uses.
     """
     kind = read_object(policy, "policy")["kind"] if policy else POLICY_KINDS[0]
     if kind not in POLICY_KINDS:
@@ -212,7 +219,8 @@ def _refuse_other_kinds(policy: str) -> None:
 
 
 def _refuse_copies(policy: Policy) -> None:
-    """Raises RequestError for Duplicated: running replicas add up, but with copies each cluster has them all."""
+    """Raises RequestError for the strategy Duplicated: there each cluster has all replicas, and an adoption adds up the
+    replicas of all clusters."""
     if policy.strategy is not None and policy.strategy.name == STRATEGY_DUPLICATED:
         raise invalid_argument_error(
             "PlacementPolicy.spec.strategy.name",
@@ -224,8 +232,8 @@ def _refuse_copies(policy: Policy) -> None:
 def follow_adoption(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:
     """Returns the events that follow from new statuses of adopting parts; none when no part changed.
 
-    A part was taken over, was taken over with other replicas, or could not be taken over. Adopting scales nothing:
-    the placement gets the replicas that run.
+    A part may have been taken over as found or with another number of replicas, or could not be taken over. Adopting
+    scales nothing: the placement gets the replicas that run.
     """
     placement = workload.placement
     if placement is None:
@@ -324,9 +332,9 @@ def _checked_clusters(state: PlannerState, names: Sequence[str], moment: Moment)
 
 
 def _refuse_known_workload(known: Workload | None, clusters: Collection[str]) -> None:
-    """Raises RequestError if the workload is declared, unless it has no part yet.
+    """Raises RequestError if the workload is declared and has a part.
 
-    Then what runs replaces the declaration.
+    A declared workload without a part may be adopted: the running object then replaces its declaration.
     """
     if known is None or is_workload_gone(known):
         return

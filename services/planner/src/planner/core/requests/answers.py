@@ -59,7 +59,7 @@ def placement_reply(
     division: Division | None = None,
     unmodelled: tuple[str, ...] = (),
 ) -> PlacementReply:
-    """Returns a placement as an answer. division: adds what each cluster could take and what limited it."""
+    """Returns the reply about a placement. division: adds to the reply how many replicas each cluster could take."""
     parts = placement.parts if placement else ()
     unplaced = placement.unplaced if placement else declared.replicas
     return PlacementReply(
@@ -97,7 +97,7 @@ def placement_reply(
 def placement_and_rollout_waits(
     state: PlannerState, declared: WorkloadDeclared, placement: PlacementDecided | None
 ) -> tuple[str, str]:
-    """Returns two texts: what the placement waits for, and what its rollout waits for.
+    """Returns two texts for users: the waits of the placement, and the waits of its rollout.
 
     The second text has the progress of the cluster that the rollout waits for, and the brakes that hold it.
     """
@@ -123,7 +123,7 @@ def placement_and_rollout_waits(
 
 
 def _transfer_warnings(state: PlannerState, workload: Workload) -> Iterator[str]:
-    """Yields warnings: the workload is in transfer, so its replicas in draining or leaving clusters do not move yet."""
+    """Yields warnings about replicas in draining or leaving clusters that stay during an adoption or disowning."""
     for part in workload.parts.values():
         view = state.clusters.get(part.cluster)
         if view is None or not view.must_hand_over:
@@ -136,9 +136,9 @@ def _transfer_warnings(state: PlannerState, workload: Workload) -> Iterator[str]
 
 
 def get_workload(state: PlannerState, request: GetRequest, history: tuple[DecisionRecorded, ...] = ()) -> WorkloadReply:
-    """Returns one workload. For one that is no longer declared, returns its history if the request asks for it.
+    """Returns the reply about one workload. If it is no longer declared, the reply has only its past decisions.
 
-    Raises RequestError (NOT_FOUND) otherwise.
+    Raises RequestError (NOT_FOUND) if such a workload has none, or if the request does not ask for them.
     """
     key = workload_key(request)
     if is_declared(state, key):
@@ -179,13 +179,13 @@ def is_declared(state: PlannerState, key: WorkloadKey) -> bool:
 
 
 def uncomputed_volume_claims(state: PlannerState, shape: Shape, clusters: Iterable[str]) -> tuple[str, ...]:
-    """Returns what the planner does not compute of a shape's volume claims in these clusters."""
+    """Returns the requirements of a shape's volume claims that the planner ignores in these clusters, for users."""
     shapes = ((cluster, state.shape_in(cluster, shape)) for cluster in sorted(clusters))
     return volume_claim_warnings((name, there, state.volume_claims_in(name, there.namespace)) for name, there in shapes)
 
 
 def unmodelled_in_workload(state: PlannerState, workload: Workload, parts: Iterable[Part]) -> tuple[str, ...]:
-    """Returns what the planner does not compute of a workload in the clusters where its parts have replicas."""
+    """Returns the requirements of a workload that the planner ignores in clusters where it has replicas, for users."""
     clusters = [part.cluster for part in parts if part.replicas]
     return (*workload.unmodelled_names, *uncomputed_volume_claims(state, workload.replica_shape, clusters))
 
@@ -234,9 +234,9 @@ def list_orphans(state: PlannerState, request: ListOrphansRequest) -> ListOrphan
 
 
 def _orphans_of(state: PlannerState, said: WorkloadObserved) -> Iterable[Orphan]:
-    """Yields the workload's object if no placement lists it, and other orphans that the status names.
+    """Yields the orphans that a status reports: the workload's own object, and the objects that went along with it.
 
-    Yields nothing for an outdated status.
+    Yields nothing if the status is outdated, because the placement has changed since.
     """
     workload = state.workloads.get((said.namespace, said.name))
     if is_orphan(said) == (workload is not None and said.cluster in workload.parts):
@@ -307,9 +307,9 @@ def list_clusters(state: PlannerState, now: float) -> ListClustersReply:
 
 
 def find_cluster_view(state: PlannerState, name: str, field: str) -> ClusterView:
-    """Returns a cluster of the fleet.
+    """Returns the view of a cluster of the fleet.
 
-    Raises RequestError (NOT_FOUND) with the field of the request and the known clusters.
+    Raises RequestError (NOT_FOUND) that names the request's field and the known clusters.
     """
     view = state.clusters.get(name)
     if view is None or view.joined is None:
@@ -321,7 +321,7 @@ def find_cluster_view(state: PlannerState, name: str, field: str) -> ClusterView
 def cluster_reply(
     state: PlannerState, view: ClusterView, now: float, placed: PlacedThere | None = None, phase: str = ""
 ) -> ClusterReply:
-    """Returns a cluster as an answer. phase: the phase from now on, if it changes."""
+    """Returns the reply about a cluster. phase: the phase from now on, if it changes."""
     joined = view.joined
     placed = placed or placed_by_cluster(state)[view.name]
     assert joined is not None, f"cluster {view.name} was never joined"
@@ -360,9 +360,10 @@ def cluster_reply(
 
 
 def _trouble_code(view: ClusterView) -> int:
-    """Returns the code of a cluster's trouble for an answer.
+    """Returns the code of a cluster's trouble for a reply.
 
-    A cluster without trouble still has the code NOT_ALLOWED if it denies our account some kinds; a twin does not.
+    A cluster without trouble has the code NOT_ALLOWED if it does not let Spillway's account read some kinds. For a twin
+    the code stays UNSPECIFIED.
     """
     if view.trouble:
         return view.trouble_code
@@ -380,7 +381,7 @@ def _cluster_state(view: ClusterView, now: float, age_max_seconds: float) -> str
 
 
 def _status_in_cluster(state: PlannerState, workload: Workload, cluster: str) -> ClusterStatus:
-    """Returns a workload's last status in a cluster, or zeros. Pending pods come from the view of the cluster."""
+    """Returns a workload's last status in a cluster; zeros without one. Pending pods come from the cluster's view."""
     observed = workload.statuses.get(cluster)
     view = state.clusters.get(cluster)
     pending = view.pending.get("/".join(workload.workload_key)) if view else None

@@ -13,10 +13,10 @@ from spillway.events import Event
 
 
 def declare_scale_decision(state: PlannerState, workload: Workload, moment: Moment) -> tuple[Event, ...]:
-    """Returns the events of a workload's newest decision; none when it is declared already.
+    """Returns the events that declare and place the newest decision on a workload's size; none if it is declared.
 
-    Replicas that do not fit wait. A rollout goes on even if all replicas with the newest template are scaled away: no
-    person is there to apply it again.
+    Replicas that do not fit wait. A rollout goes on even if all replicas with the newest template are scaled away,
+    because no person is there to apply the workload again.
     """
     decided = state.scalings.undeclared_decision(workload)
     if decided is None:

@@ -25,9 +25,9 @@ BrakeEvents = tuple[BrakeSet | BrakeReleased | ConfirmationGiven, ...]
 
 
 def decide_freeze(state: PlannerState, request: FreezeRequest, by: str, moment: Moment) -> tuple[BrakeEvents, Brake]:
-    """Sets a brake, or changes the reason of one that is set.
+    """Decides a Freeze request: sets a brake, or changes the reason of a brake that is set.
 
-    Raises RequestError (NOT_FOUND) when its target is unknown.
+    Raises RequestError (NOT_FOUND) when no such cluster or workload exists.
     """
     scope = read_scope(request.scope)
     check_text(request.reason, "reason", REASON_LENGTH_MAX)
@@ -42,7 +42,10 @@ def decide_freeze(state: PlannerState, request: FreezeRequest, by: str, moment: 
 def decide_unfreeze(
     state: PlannerState, request: UnfreezeRequest, by: str, moment: Moment
 ) -> tuple[BrakeEvents, Brake]:
-    """Releases a brake, even if its target no longer exists. Does nothing for a brake that is not set."""
+    """Decides an Unfreeze request: releases a brake, even if its cluster or workload no longer exists.
+
+    Returns no events for a brake that is not set.
+    """
     scope = read_scope(request.scope)
     known = state.brakes.brakes.get(str(scope))
     if known is None:
@@ -55,7 +58,7 @@ def decide_unfreeze(
 def decide_confirm(
     state: PlannerState, request: ConfirmRequest, by: str, moment: Moment
 ) -> tuple[BrakeEvents, Confirmation]:
-    """Gives a confirmation that was asked for. Raises RequestError (NOT_FOUND) when it was not."""
+    """Decides a Confirm request: gives a confirmation. Raises RequestError (NOT_FOUND) if it was not asked for."""
     given = state.brakes.given.get(request.scope)
     if given is not None:
         return (), _confirmation_reply(state, given)
@@ -106,7 +109,7 @@ def _replicas_to_move(state: PlannerState, key: WorkloadKey, now: float) -> int:
 
 
 def _confirmation_reply(state: PlannerState, event: ConfirmationAsked | ConfirmationGiven) -> Confirmation:
-    """Returns a confirmation with the replicas that it would move now. One that is not given names no person."""
+    """Returns a confirmation as an answer, with the replicas that it would move now. by: empty until it is given."""
     cause, _, cluster = event.scope.partition("/")
     given = isinstance(event, ConfirmationGiven)
     return Confirmation(

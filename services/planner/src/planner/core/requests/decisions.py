@@ -1,6 +1,6 @@
 """Turns a request into events: the declaration, the placement, and the record of the decision.
 
-Changes no state itself.
+It does not apply the events to the state; its caller does.
 """
 
 from collections.abc import Callable, Mapping
@@ -41,16 +41,16 @@ from spillway.texts import first_names_text
 
 
 class UndecidedRequest(Exception):
-    """The request waits until more pods are bound: its replicas only possibly fit, and the policy says Refuse."""
+    """The request must wait for binds: its policy says Refuse, and its replicas only possibly fit now."""
 
 
 class UnheardRequest(UndecidedRequest):
-    """The request waits for newer messages of clusters: there was no room when it came, and the policy says Refuse."""
+    """The request must wait for newer messages of clusters: its policy says Refuse, and no room is known now."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedRequest:
-    """Events to write in one transaction, and the answer once they are in the log."""
+    """The events of a request, to be written in one transaction, and the reply to send once they are in the log."""
 
     events: tuple[Event, ...]
     reply: PlacementReply
@@ -76,7 +76,11 @@ class UnansweredDecision:
 
 
 def decide_apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> DecidedRequest:
-    """Declares a workload and places it. Raises RequestError when it is wrong, fits nowhere, or is being deleted."""
+    """Decides an Apply request: declares a workload and places it.
+
+    Raises RequestError when the request is wrong, or the workload fits nowhere or is being deleted. Raises
+    UndecidedRequest when the request must wait.
+    """
     declaration = read_manifests(request.manifests)
     key = (declaration.namespace, declaration.name)
     digest = request_digest("apply", *request.manifests)
@@ -105,7 +109,7 @@ def decide_apply(state: PlannerState, request: ApplyRequest, moment: Moment) -> 
 def find_used_clusters(state: PlannerState, declaration: Declaration, moment: Moment) -> frozenset[str]:
     """Returns the clusters that the replicas would go to now.
 
-    Raises the same errors as apply if that would refuse the request or cannot decide yet.
+    Raises the errors of decide_apply() if the request would be refused or cannot be decided yet.
     """
     _, placed, _ = _place_declaration(state, declaration, moment)
     return frozenset(part.cluster for part in placed.placement.parts if part.replicas and not part.removing)
@@ -114,7 +118,7 @@ def find_used_clusters(state: PlannerState, declaration: Declaration, moment: Mo
 def _place_declaration(
     state: PlannerState, declaration: Declaration, moment: Moment
 ) -> tuple[WorkloadDeclared, PlacementResult, PlacementSubject]:
-    """Returns the declaration without its answer, the placement of its replicas, and the subject of the decision."""
+    """Checks and places a declaration. Returns the record to write (without its answer), the placement, the subject."""
     known = state.workloads.get((declaration.namespace, declaration.name))
     if known is not None and known.declared.deleting and known.parts:
         raise RequestError(
@@ -142,10 +146,10 @@ def _place_declaration(
 
 
 def decide_scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> DecidedRequest:
-    """Changes the number of replicas.
+    """Decides a Scale request: changes a workload's number of replicas.
 
-    Raises RequestError when the workload is unknown or being deleted. Also when a scale policy sets its replicas,
-    unless it has 0 replicas: such a workload may be started again.
+    Raises RequestError when the workload is unknown, a Job, or being deleted, adopted or disowned. Also raises it when
+    a scale policy sets its replicas, unless the workload has 0 replicas: it may be started again.
     """
     replicas = check_replicas(request.replicas, "replicas")
     known = find_workload(state, request.namespace, request.name)
@@ -182,7 +186,10 @@ def decide_scale(state: PlannerState, request: ScaleRequest, moment: Moment) -> 
 
 
 def decide_migrate(state: PlannerState, request: MigrateRequest, moment: Moment) -> DecidedRequest:
-    """Moves replicas to a cluster, all or none. A person asks by name, so no budget or confirmation applies."""
+    """Decides a Migrate request: moves all requested replicas to a cluster, or none.
+
+    A person asked for these moves by name, so neither the budget nor a confirmation limits them.
+    """
     check_replicas(request.replicas, "replicas")
     known = find_workload(state, request.namespace, request.name)
     digest = request_digest("migrate", request.to_cluster, request.from_cluster, str(request.replicas))
@@ -206,7 +213,7 @@ def decide_migrate(state: PlannerState, request: MigrateRequest, moment: Moment)
 
 
 def decide_delete(state: PlannerState, request: DeleteRequest, moment: Moment) -> DecidedRequest:
-    """Marks a workload as deleting: every part is removed, and stays listed until its cluster reports it absent."""
+    """Decides a Delete request. The placement keeps each part, to be removed, until its cluster reports it absent."""
     known = find_workload(state, request.namespace, request.name)
     digest = request_digest("delete")
     answer = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
@@ -248,10 +255,11 @@ def _refuse_impossible(declared: WorkloadDeclared, division: Division, moment: M
 def _place_after_waiting(
     declared: WorkloadDeclared, moment: Moment, place: Callable[[bool], PlacementResult]
 ) -> PlacementResult:
-    """Places a request. With the policy Refuse, a request that has waited long enough for binds uses later tiers, too.
+    """Returns the placement of a request, with or without a wait for binds.
 
-    place: makes the placement; its argument is whether possible room counts at once, without a wait for binds. If
-    replicas still have no place and the request may wait, the placement with a wait for binds is used.
+    place: makes the placement. Its argument says whether the wait for binds is over, so that replicas use later tiers.
+    With the policy Refuse, a request that has waited for long or may not wait is placed so. If replicas still have no
+    place then and the request may wait, the placement with a wait is used.
     """
     if declared.policy.unplaceable != UNPLACEABLE_REFUSE or (moment.patient and not moment.onward):
         return place(False)
@@ -289,7 +297,7 @@ def find_workload(state: PlannerState, namespace: str, name: str) -> Workload:
 
 
 def refuse_gone(workload: Workload) -> None:
-    """Raises RequestError for a workload that was deleted and has left every cluster. Its answers are still kept."""
+    """Raises RequestError (NOT_FOUND) for a workload that was deleted or disowned and has left every cluster."""
     if is_workload_gone(workload):
         raise RequestError("NOT_FOUND", f"workload {'/'.join(workload.workload_key)}: not declared")
 
@@ -301,7 +309,8 @@ def _still_there_text(workload: Workload) -> str:
 def answer_decision(
     state: PlannerState, decided: UnansweredDecision, key: str, digest: str, moment: Moment
 ) -> DecidedRequest:
-    """Adds the answer to the declaration, so that both are in the log together."""
+    """Returns the events and the reply of a decision. The answer is added to the declaration, so that both are written
+    to the log together. There are no events when nothing changes."""
     declared, placed = decided.declared, decided.placed
     reply = placement_reply(state, declared, placed.placement, placed.division, decided.unmodelled)
     missing = missing_warnings(decided.lacking, placed.placement.parts)

@@ -1,4 +1,7 @@
-"""Turns manifests into a declaration: its generations and templates that still roll. Checks what a policy may name."""
+"""Turns manifests into the next declaration of a workload, and checks what users may declare.
+
+A declaration includes its generations and the templates that still roll.
+"""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -72,9 +75,9 @@ def next_declaration(state: PlannerState, declaration: Declaration, known: Workl
 def _declared_replicas(
     state: PlannerState, declaration: Declaration, known: Workload | None
 ) -> tuple[int, Generation | None]:
-    """Returns the number of replicas, and the decision of a scale policy that it comes from.
+    """Returns the number of replicas, and the generation of the scale policy's decision that it comes from.
 
-    With a scale policy, the manifest's number is only the start; the policy decides from then on.
+    With a scale policy, the manifest's number is only the first one; the policy decides all later numbers.
     """
     before = known.declared if known is not None else None
     last = before.scale_generation if before is not None else None
@@ -93,8 +96,9 @@ def with_earlier_templates(
 ) -> WorkloadDeclared:
     """Returns the declaration with the manifests of exactly the earlier templates that these parts have.
 
-    It also names the cluster in which its rollout stopped, if it did. may_stop: whether these parts may stop it.
-    Raises RequestError (FAILED_PRECONDITION) when the templates are too many, or too large for one record.
+    It also names the cluster in which its rollout stopped, if it did. may_stop: whether these parts may stop the
+    rollout. Raises RequestError (FAILED_PRECONDITION) when there are too many templates, or they are too large for one
+    record.
     """
     if known is None:
         return declared
@@ -149,11 +153,11 @@ def _has_changed_dependencies(state: PlannerState, declaration: Declaration) -> 
 def dependency_records(
     state: PlannerState, declaration: Declaration, declared: WorkloadDeclared
 ) -> tuple[DependencyDeclared, ...]:
-    """Returns records of the objects that go along, and records without content for objects no longer listed.
+    """Returns records of the objects that go along, and records without content for objects that are not listed now.
 
-    Else the log, and each service that follows it, would keep the content as long as the workload exists. The record is
-    no tombstone: another workload may have the name by now, with its record in another partition. A reader that reads
-    the tombstone last would forget that record.
+    Without the second kind, the log and its readers would keep the content as long as the workload exists. These
+    records are no tombstones: another workload may have the name by now, with its record in another partition. A reader
+    that reads the tombstone last would forget that record.
     """
     owner = f"{declaration.namespace}/{declaration.name}"
     listed = {(entry.kind, entry.name) for entry in declaration.dependencies}
@@ -216,11 +220,11 @@ def _is_dependency_listed(state: PlannerState, dependency: DependencyDeclared) -
 
 
 def check_namespace_limits(state: PlannerState, declared: WorkloadDeclared, along: Iterable[bytes]) -> None:
-    """Raises RequestError when a declaration makes its namespace larger than allowed.
+    """Raises RequestError (FAILED_PRECONDITION) when a declaration makes its namespace larger than allowed.
 
-    A declaration that makes it no larger passes. along: the manifests of the objects that go along; each planner and
-    the log keep them as long as they are declared. Answers that are already kept count. The new answer does not count,
-    because it cannot be left out.
+    A declaration that does not make it larger passes. along: the manifests of the objects that go along; each planner
+    and the log keep them as long as they are declared. Answers that are already kept count. The answer to this request
+    does not count, because it must be kept.
     """
     key, rules = (declared.namespace, declared.name), state.rules
     held, before = state.declared.usage_of_namespace(declared.namespace), state.declared.workload_bytes(key)

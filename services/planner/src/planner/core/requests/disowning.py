@@ -21,8 +21,8 @@ from spillway.model import Part
 
 
 def decide_disown(state: PlannerState, request: DisownRequest, moment: Moment) -> DecidedRequest:
-    """Decides that Spillway gives the workload back. Every part is listed until its cluster reports that the object
-    has no annotations of ours any more."""
+    """Decides a Disown request. The placement keeps each part until its cluster reports that Spillway's marks are gone
+    from the object. Raises RequestError (FAILED_PRECONDITION) for a workload that is being deleted or moves."""
     known = find_workload(state, request.namespace, request.name)
     digest = request_digest("disown")
     remembered = remembered_answer(state.rules, known, request.idempotency_key, digest, moment)
@@ -47,7 +47,7 @@ def decide_disown(state: PlannerState, request: DisownRequest, moment: Moment) -
 
 
 def _refuse_moving_workload(known: Workload) -> None:
-    """Raises RequestError during a move: more replicas run than asked for, and without marks nothing removes them."""
+    """Raises RequestError while replicas move: too many run then, and Spillway could not remove them later."""
     moving = [f"{part.replicas_leaving} leave {part.cluster}" for part in known.parts.values() if part.replicas_leaving]
     moving += [
         f"{part.replicas_lost} are lost in {part.cluster}" for part in known.parts.values() if part.replicas_lost
@@ -60,7 +60,7 @@ def _refuse_moving_workload(known: Workload) -> None:
 
 
 def _disowning_part(part: Part, moment: Moment) -> Part:
-    """Returns the part as disowning. A part that is being removed stays so: its object may be partly deleted."""
+    """Returns the part as disowning. A part that is being removed is unchanged: its object may be half deleted."""
     if part.disowning or part.removing:
         return part
     return Part(part.cluster, moment.generation, 0, 0, 0, removing=False, disowning=True)

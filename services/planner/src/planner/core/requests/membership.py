@@ -1,4 +1,4 @@
-"""Handles clusters of the fleet: joining, phases and leaving."""
+"""Decides requests that change the fleet's clusters: JoinCluster, SetClusterPhase and LeaveCluster."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -31,7 +31,7 @@ from spillway.model import TIER_CLOUD, TIER_OWN, Generation, NodeGroup, Policy
 PHASES_TO_SET = (PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING)
 PHASES_HANDING_OVER = (PHASE_DRAINING, PHASE_LEAVING)
 PLACE_LENGTH_MAX = 100
-"""Characters of the name of a region or zone."""
+"""The most characters in the name of a region or zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +45,10 @@ class PhaseSet:
 def join_cluster(
     state: PlannerState, request: JoinClusterRequest, generation: Generation | None = None
 ) -> tuple[ClusterJoined, bool]:
-    """Returns the cluster to add, and whether that changes anything. Refuses a second cluster of the same name.
+    """Returns the record of a cluster that joins, and whether it changes anything.
 
-    A draining or leaving cluster stays so: joining again changes only its description.
+    Joining again changes only the cluster's description: it keeps its phase. Raises RequestError (ALREADY_EXISTS) if
+    another cluster has this name or uses this credential.
     """
     name = check_name(request.name, "name", LABEL_NAME, 63)
     credential = check_name(request.credential, "credential", LABEL_NAME, 63)
@@ -168,18 +169,18 @@ def _check_group(group: NodeGroup) -> None:
 
 
 def set_phase(state: PlannerState, request: SetClusterPhaseRequest, moment: Moment) -> PhaseSet:
-    """Sets the phase of a listed cluster, from any other phase. Only leave() sets Lost."""
+    """Sets the phase of a cluster of the fleet, from any other phase. Only leave_cluster() sets Lost."""
     if request.phase not in PHASES_TO_SET:
         raise invalid_argument_error("phase", request.phase, ", ".join(PHASES_TO_SET))
     return _change_phase(state, answers.find_cluster_view(state, request.name, "name"), request.phase, moment)
 
 
 def leave_cluster(state: PlannerState, request: LeaveClusterRequest, moment: Moment) -> PhaseSet:
-    """Sets the phase Leaving, or Lost.
+    """Sets the phase Leaving, or Lost if the request declares the cluster lost.
 
-    Raises RequestError (FAILED_PRECONDITION) when the request declares a fresh cluster lost: its replicas would run
-    twice. For a cluster that is not fresh, nobody knows whether its replicas still run. Perhaps only its collector is
-    silent.
+    Raises RequestError (FAILED_PRECONDITION) when a fresh cluster is declared lost, because its replicas would run
+    twice. A cluster that is not fresh may be declared lost, although its replicas may still run: perhaps only its
+    collector is silent.
     """
     view = answers.find_cluster_view(state, request.name, "name")
     age_max = state.rules.capacity_age_max
@@ -220,7 +221,8 @@ def _change_phase(state: PlannerState, view: ClusterView, phase: str, moment: Mo
 
 
 def _replicas_to_leave(state: PlannerState, cluster: str, phase: str) -> int:
-    """Returns how many kept replicas must leave the cluster: all if it is lost, else if they move by themselves."""
+    """Returns how many kept replicas must leave the cluster. If it is not lost, only workloads count that Spillway may
+    move without a person."""
     workloads = (state.workloads[key] for key in state.workload_keys_in(cluster))
     return sum(
         workload.parts[cluster].replicas_kept

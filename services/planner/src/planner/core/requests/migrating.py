@@ -15,10 +15,10 @@ from spillway.texts import counted_noun, first_names_text
 
 
 def replicas_by_source(state: PlannerState, workload: Workload, request: MigrateRequest, now: float) -> dict[str, int]:
-    """Returns how many replicas leave each cluster; empty when all are there already.
+    """Returns how many replicas leave each cluster for request.to_cluster; empty when all are there already.
 
-    Raises RequestError when a cluster is unknown, a brake holds, the policy would move the replicas back, or they
-    certainly do not all fit there.
+    Raises RequestError when a cluster is unknown, stale or not active, when a brake holds, when the policy would move
+    the replicas back, or when it is not certain that they all fit there.
     """
     key = workload.workload_key
     if not may_move_by_itself(workload):
@@ -73,7 +73,7 @@ def _replicas_to_take(state: PlannerState, workload: Workload, request: MigrateR
 
 
 def _tier_index(state: PlannerState, workload: Workload, cluster: str) -> int:
-    """Returns the first tier of the policy that has the cluster; past the last one when none does."""
+    """Returns the index of the policy's first tier that has the cluster; the number of tiers when none has it."""
     joined, tiers = state.clusters[cluster].joined, workload.declared.policy.tiers
     found = (
         index for index, tier in enumerate(tiers) if joined is not None and is_cluster_selected(tier.clusters, joined)
@@ -82,7 +82,7 @@ def _tier_index(state: PlannerState, workload: Workload, cluster: str) -> int:
 
 
 def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, counts: dict[str, int]) -> None:
-    """Raises RequestError if the policy rules the target out: the replicas would be moved back at once."""
+    """Raises RequestError if the policy's tiers or limits do not allow the move: replicas would move back at once."""
     parts, policy = workload.parts, workload.declared.policy
     if _tier_index(state, workload, target.name) == len(policy.tiers):
         raise _refusal_error(

@@ -12,9 +12,9 @@ LOAN_BY_STATE = {NODE_OWNED: "", NODE_LENT: "lent", NODE_RECALLED: "recalled"}
 
 
 def list_nodes(state: PlannerState, request: ListNodesRequest, now: float) -> ListNodesReply:
-    """Returns a page of nodes by name. page_token: the last name of the page before.
+    """Returns a page of a cluster's nodes in the order of their names. page_token: the last name of the page before.
 
-    Raises RequestError for an unknown cluster.
+    Raises RequestError for an unknown cluster or a wrong page size.
     """
     view = find_cluster_view(state, request.cluster, "cluster")
     size = request.page_size or PAGE_SIZE_DEFAULT

@@ -1,4 +1,7 @@
-"""Decides how long a request with Refuse waits for binds, over several calls, and keeps the order of requests."""
+"""Decides how long a request waits for binds when its policy says Refuse, and keeps the order of requests.
+
+One wait may last over several calls with the same idempotency key.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,16 +12,16 @@ from planner.core.requests.queueing import QueuePlace
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
 
 ONWARD, ANSWERED = 0.8, 0.95
-"""Fractions of a call's time. After ONWARD a request also uses later tiers; after ANSWERED it is answered anyhow."""
+"""Fractions of a call's time. After ONWARD a request also uses later tiers; after ANSWERED its call gets an answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingRequest:
     """A call with a request.
 
-    since: when this call came.
-    first: when the first undecided call with its key came.
-    turn: its place in the order of asking. A request that was sent back and asks again keeps its turn.
+    since: the time when this call came.
+    first: the time when the first undecided call with its key came.
+    turn: the place of the request in the order of arrival. A request that was sent back keeps it in its next call.
     """
 
     place: QueuePlace
@@ -29,7 +32,7 @@ class WaitingRequest:
 
 @dataclass(frozen=True, slots=True)
 class _SentBack:
-    """A request that was answered without a decision. until: it is expected again until then."""
+    """A request that was answered without a decision. until: the time until which its next call is expected."""
 
     turn: int
     until: float
@@ -38,9 +41,9 @@ class _SentBack:
 class UndecidedRequests:
     """Tracks undecided requests.
 
-    A call has less time than the wait for binds may take, and a replica that only possibly fits is neither promised nor
-    refused. So an undecided caller has to ask again, and the next call with its key continues the wait. Later requests
-    about the same workload are sent back, too, until that call is taken up.
+    A replica that only possibly fits is neither promised nor refused, and a call may have less time than the wait for
+    binds takes. So the caller of an undecided request must ask again, and the next call with its key continues the
+    wait. Until that call is taken up, later requests about the same workload are sent back, too.
 
     call_seconds: the time of one call. again_seconds: how long a request that was sent back keeps its turn.
     kept_max: the most undecided requests that are known, and the most workloads with requests that were sent back.
@@ -65,10 +68,8 @@ class UndecidedRequests:
         return asked
 
     def try_take_up(self, asked: WaitingRequest, now: float) -> bool:
-        """Returns whether the request is decided now. False: an earlier request about the workload is expected again.
-
-        Then this request is sent back, too, so that the order of asking stays.
-        """
+        """Returns whether the request may be decided now. It may not while an earlier request about its workload is
+        expected again. Then this request is sent back, too, so that the order of arrival stays."""
         if self.is_behind(asked, now):
             self.note_sent_back(asked, now)
             return False
@@ -88,7 +89,7 @@ class UndecidedRequests:
         return False
 
     def note_sent_back(self, asked: WaitingRequest, now: float) -> None:
-        """Records that the caller is asked to call again, so that its request keeps its turn until then."""
+        """Records that the caller must call again. The request keeps its turn for again_seconds."""
         about = asked.place.about
         if about is None:
             return
@@ -99,10 +100,7 @@ class UndecidedRequests:
             del self._sent_back[next(iter(self._sent_back))]
 
     def note_ran_out(self, asked: WaitingRequest, now: float) -> None:
-        """Records that the call ended before the request was decided.
-
-        The caller asks again, and the wait goes on then.
-        """
+        """Records that the call ended before the request was decided. The wait goes on with the caller's next call."""
         self._note_undecided(asked)
         self.note_sent_back(asked, now)
 
@@ -121,7 +119,7 @@ class UndecidedRequests:
         self._first.pop(asked.place, None)
 
     def may_wait_for_binds(self, asked: WaitingRequest, clusters: Mapping[str, ClusterView], now: float) -> bool:
-        """Returns whether the request may still wait: while pods are being bound, and for bind_wait_max in total."""
+        """Returns whether the request may still wait for binds: as long as binds come, at most for bind_wait_max."""
         bound_at = max((view.bound_at for view in clusters.values()), default=0.0)
         quiet = now - max(bound_at, asked.first) >= self._rules.bind_quiet
         return not quiet and now - asked.first < self._rules.bind_wait_max

@@ -13,7 +13,8 @@ from spillway.feasibility.cluster_view import WorkloadKey
 class QueuePlace:
     """The place of a request in the queue.
 
-    about: its workload. No later request about it is decided before this one.
+    priority: the priority of its workload; the highest is decided first.
+    about: its workload. No later request about this workload is decided before this one.
     key: its idempotency key. Two calls with one key are the same request.
     """
 
@@ -24,13 +25,13 @@ class QueuePlace:
 
 ANY = QueuePlace()
 FIRST = QueuePlace(PRIORITY_MAX + 1)
-"""The place of a request that sets a brake: it must not wait for other requests."""
+"""The place of a request that sets a brake. It comes before all other requests."""
 
 
 def queue_place_of(
     state: PlannerState, request: ApplyRequest | ScaleRequest | DeleteRequest | MigrateRequest | DisownRequest
 ) -> QueuePlace:
-    """Returns a request's place, by the applied policy's priority, or else by the priority of the declared workload."""
+    """Returns a request's place. An Apply has the priority of its policy, others that of the declared workload."""
     if isinstance(request, ApplyRequest):
         try:
             declaration = read_manifests(request.manifests)

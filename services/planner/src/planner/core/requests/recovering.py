@@ -1,4 +1,4 @@
-"""Recovers a fleet whose log was lost: objects with the former fleet's label become this fleet's, as they run."""
+"""Recovers a fleet whose log was lost. Objects with the former fleet's label are adopted by this fleet as they run."""
 
 import json
 import re
@@ -24,23 +24,24 @@ FLEET_ID = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 FOUND_NOW = "Found"
 RECOVERING = "Recovering"
 REFUSED = "Refused"
-"""The states of a workload: it may be recovered; it is declared and being taken over; it is left as it is."""
+"""The states of a found workload. FOUND_NOW: it may be recovered. RECOVERING: it is declared, and its objects are being
+taken over. REFUSED: it is left as it is."""
 
 FoundByCluster = dict[str, WorkloadFound]
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryDecision:
-    """Events to write in one transaction, and the answer once they are in the log."""
+    """The events of a recovery, to be written in one transaction, and the reply to send once they are in the log."""
 
     events: tuple[Event, ...]
     reply: RecoverFleetReply
 
 
 def recovery_question(state: PlannerState, request: RecoverFleetRequest, fleet: str, moment: Moment) -> AdoptionAsked:
-    """Returns the question to every cluster: any may have a part of a workload.
+    """Returns the question to every cluster of the fleet, as each may have a part of a workload.
 
-    Raises RequestError if one is not fresh.
+    Raises RequestError if a cluster is not fresh or is a twin, or if the former fleet's id is wrong.
     """
     if not FLEET_ID.fullmatch(request.fleet_before):
         raise invalid_argument_error(
@@ -70,10 +71,10 @@ def decide_recovery(
     moment: Moment,
     events_max: int,
 ) -> RecoveryDecision:
-    """Declares what was found, until there are events_max. Without `confirmed` it only reports what it would do.
+    """Decides a RecoverFleet request: declares the found workloads, until there are events_max events.
 
-    It may be called repeatedly: a declared workload is not declared twice, and one that was taken over is not found
-    again.
+    Without request.confirmed it only reports the workloads that it would declare. The request may be repeated: a
+    declared workload is not declared twice, and a workload that was taken over is not found again.
     """
     for cluster, end in sorted(ends.items()):
         if end.state != FOUND:

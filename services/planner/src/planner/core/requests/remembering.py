@@ -1,4 +1,7 @@
-"""Remembers answers by idempotency key (README, "An answer and its key"): what a declaration keeps, and how long."""
+"""Remembers answers by idempotency key (README, "An answer and its key").
+
+The answers are kept in the workload's declaration, for a limited time and number.
+"""
 
 import hashlib
 from collections.abc import Iterable
@@ -19,7 +22,7 @@ from spillway.model import Answered
 
 KEY_LENGTH_MAX = 128
 PLAIN_BYTES_MAX: Final = 2048
-"""Bytes of an answer that is kept as JSON, which earlier versions read, too. A longer one is compressed."""
+"""The most bytes of an answer that is kept as JSON, which earlier versions read, too. A longer one is compressed."""
 
 
 def request_digest(verb: str, *texts: str) -> str:
@@ -32,7 +35,7 @@ def request_digest(verb: str, *texts: str) -> str:
 def remembered_answer(
     rules: PlannerRules, known: Workload | None, key: str, digest: str, moment: Moment
 ) -> PlacementReply | None:
-    """Returns the answer that this key got before, without its inputs; None for a new key.
+    """Returns the answer that a request with this key got before, without its inputs; None for a new key.
 
     Raises RequestError (INVALID_ARGUMENT) when the key was used for another request.
     """
@@ -93,7 +96,7 @@ def _decode_answer(answer: bytes) -> PlacementReply:
 _DIGEST_BY_FORMER_DIGEST: Final = {
     request_digest(former): request_digest(verb) for former, verb in VERB_BY_FORMER_VERB.items()
 }
-"""The digests of requests that consist of their verb alone, by their former digest."""
+"""The present digests of requests that consist of their verb alone, by the digest of the verb's former name."""
 
 
 def _digest_of_today(digest: str) -> str:

@@ -1,4 +1,4 @@
-"""Chooses the clusters that are asked which shape they admit for a new template, and whose answers are awaited."""
+"""Makes the questions to clusters about a new template's admitted shape, and chooses whose answers are awaited."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,14 +17,14 @@ from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX
 
 @dataclass(frozen=True, slots=True)
 class ShapeQuestion:
-    """A question to clusters. awaited: the clusters that replicas would go to now, whose answer is waited for."""
+    """A question to clusters. awaited: the clusters that replicas would go to now; their answers are waited for."""
 
     event: ShapeAsked
     awaited: frozenset[str]
 
 
 Planned = dict[object, frozenset[str]]
-"""The clusters that replicas would go to. The key is the value of _alike, so that equal workloads share a plan."""
+"""The clusters that replicas would go to. The key is from _plan_key(), so that equal workloads share a plan."""
 
 
 def template_digest(request: ApplyRequest) -> str:
@@ -36,9 +36,9 @@ def template_digest(request: ApplyRequest) -> str:
 
 
 def shape_questions(state: PlannerState, requests: Iterable[ApplyRequest], moment: Moment) -> Iterator[ShapeQuestion]:
-    """Yields the questions of several requests. Of equal new workloads only the first is planned.
+    """Yields the questions of several requests. Of equal new workloads only the first is planned, to save time.
 
-    Their labels may differ. That affects only which clusters are waited for.
+    The labels of these workloads may differ. That affects only the choice of the awaited clusters.
     """
     planned: Planned = {}
     found = (shape_question(state, request, moment, planned) for request in requests)
@@ -50,8 +50,8 @@ def shape_question(
 ) -> ShapeQuestion | None:
     """Returns the question about a request's template, or None when no cluster needs to be asked.
 
-    That is so when the template is known, the request will be refused, no cluster can be asked, or the template is too
-    large to share a transaction. All clusters that the policy may use are asked: room may appear later.
+    None is returned when the template is known, the request will be refused, no cluster can be asked, or the template
+    is too large for a record. All clusters that the policy may use are asked, because room may appear there later.
     planned: results of other questions at this moment.
     """
     declaration = read_manifests(request.manifests)
@@ -86,7 +86,7 @@ def _awaited_clusters(
 ) -> frozenset[str] | None:
     """Returns the clusters that replicas would go to and whose answer is missing; None if the request is refused.
 
-    planned: as in question.
+    planned: as in shape_question().
     """
     alike = _plan_key(state, declaration)
     try:
@@ -102,9 +102,9 @@ def _awaited_clusters(
 
 
 def _plan_key(state: PlannerState, declaration: Declaration) -> object:
-    """Returns a key that is equal for new workloads that would go to the same clusters now, except for their labels.
+    """Returns a key that is equal for new workloads that differ at most in their labels, so that one plan serves all.
 
-    Any other workload gets a key of its own.
+    A workload with dependencies, or a declared one, gets a key of its own.
     """
     if declaration.dependencies or (declaration.namespace, declaration.name) in state.workloads:
         return object()
