@@ -1,4 +1,4 @@
-"""Settings of the planner, SPILLWAY_PLANNER_* in the environment, and its constants."""
+"""Defines the settings of the planner, from SPILLWAY_PLANNER_* in the environment, and its constants."""
 
 from dataclasses import dataclass
 

@@ -11,7 +11,7 @@ from spillway.events import FOUND, AdoptionAsked, WorkloadFound
 from spillway.model import Generation
 
 ObjectKey = tuple[str, str, str]
-"""(cluster, namespace, name)."""
+"""(cluster, namespace, name) of an object that was found in a cluster."""
 
 
 @dataclass(slots=True)

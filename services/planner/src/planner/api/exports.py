@@ -42,7 +42,7 @@ class NotAnExport(Exception):
 
 
 def export_state(state: PlannerState, now: float, at_ms: int, fleet: str) -> Iterator[ExportReply]:
-    """Yields the state in replies of bounded size. It may change between them (exporting.py says what that means)."""
+    """Yields the state in replies of bounded size. The state may change between two replies: see exported_events()."""
     yield ExportReply(fleet, at_ms, CODE_VERSION, state.rules.to_text(), exported_holds(state, now), counted=True)
     counts = Counter[str]()
     events: list[ExportedEvent] = []

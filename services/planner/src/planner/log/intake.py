@@ -55,6 +55,7 @@ WATCHED = (WORKLOADS, PLACEMENTS, WORKLOAD_STATUS)
 class PlannerIntake:
     """Applies the log's records to one state. While this planner writes, it does not read its own records back.
 
+    writing: whether this planner has the turn, so that it skips its own records.
     caught_up_at: the clock's time at the last proof that capacity-changes had been read to its end.
     """
 

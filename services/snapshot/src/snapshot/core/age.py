@@ -164,7 +164,7 @@ class Age:
 
     @property
     def is_fully_listed(self) -> bool:
-        """Returns whether every source was listed, or may not be read."""
+        """Returns whether every source was listed, except those that our account may not read."""
         return all(state.listed or state.unread for state in self._sources.values())
 
     def has_current_streams(self, now: float) -> bool:

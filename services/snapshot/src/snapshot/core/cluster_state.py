@@ -39,7 +39,7 @@ NOT_VITAL = (VOLUMES, VOLUME_CLAIMS)
 
 NO_LOAD = NodeLoad()
 ALWAYS_SAID = ("cpu", "memory", "ephemeral-storage", "pods")
-"""The resources that a node's row always has. Requests for other resources are in the row only if the node offers them:
+"""The resources whose requests are in a node's row even when the node does not offer them. Requests for others are not:
 a pod may name any resource, and each name would become a column of all readers."""
 
 
@@ -161,7 +161,7 @@ class ClusterState:
     # ── What is said of it ──────────────────────────────────────────────────────────────────────────────────────
 
     def take_changes(self) -> StateChanges:
-        """Returns the differences since the last call."""
+        """Returns the changes of the cluster since the last call."""
         self.pods.update_namespaces_over_bound()
         names = self.nodes.dirty | self.pods.dirty_nodes
         owned = (self.workloads.workload_of(owner) for owner in self.pods.dirty_owners)

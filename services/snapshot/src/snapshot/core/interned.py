@@ -13,13 +13,13 @@ class InternedValues(Generic[T]):
         self._uses: dict[T, tuple[T, int]] = {}
 
     def intern_value(self, value: T) -> T:
-        """Returns the kept value that equals this one, and counts one use more."""
+        """Returns the kept object that equals this value, and counts one more use of it."""
         kept, uses = self._uses.get(value, (value, 0))
         self._uses[kept] = (kept, uses + 1)
         return kept
 
     def release_value(self, value: T) -> None:
-        """Counts one use less, and forgets a value without uses."""
+        """Counts one use of the value less, and forgets it when it has no more uses."""
         kept, uses = self._uses[value]
         if uses == 1:
             del self._uses[value]

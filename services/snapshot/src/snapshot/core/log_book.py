@@ -76,19 +76,19 @@ class LogBook:
 
 
 def block_index(key: Key) -> int | None:
-    """Returns the block of a key; None when the key is not of capacity."""
+    """Returns the index of the block that a key of the topic capacity is about; None for a key of another topic."""
     topic, name = key
     return int(name.rpartition("/")[2]) if topic == CAPACITY.name else None
 
 
 def group_name(key: Key) -> str | None:
-    """Returns the group of waiting pods of a key; None when the key is not of pending."""
+    """Returns the group of waiting pods that a key of the topic pending is about; None for a key of another topic."""
     topic, name = key
     return name.partition("/")[2] if topic == PENDING.name else None
 
 
 def workload_of_key(key: Key) -> tuple[str, str]:
-    """Returns namespace and name of the workload of a key of pods."""
+    """Returns (namespace, name) of the workload that a key of the topic pods is about."""
     namespace, name, _ = key[1].split("/")
     return namespace, name
 

@@ -160,9 +160,9 @@ def _lending_taints(taints: tuple[Taint, ...]) -> tuple[Taint, ...]:
 
 
 def _readable_amounts(quantities: dict[str, objects.Quantity]) -> tuple[tuple[str, int], ...]:
-    """Returns the readable amounts.
+    """Returns the amounts of the readable quantities.
 
-    An unreadable one offers nothing; an impossibly large one is clamped (amounts.py).
+    An unreadable quantity is left out; an impossibly large amount is clamped (amounts.py).
     """
     amounts = []
     for name, quantity in sorted(quantities.items()):

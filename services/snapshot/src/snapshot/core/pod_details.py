@@ -71,7 +71,7 @@ class PodDetails:
         self.dirty_owners.add(owner)
 
     def retain_pods(self, uids: frozenset[str]) -> None:
-        """Removes every pod that is missing in a whole list."""
+        """Removes every pod that a whole list does not have. uids: all pods of the list."""
         for uid in [uid for uid in self._owner_by_pod if uid not in uids]:
             self.remove_pod(uid)
 

@@ -1,1 +1,1 @@
-"""Acts without a request: takes replicas back, tries again, moves, rolls out, and reports headroom."""
+"""Makes decisions without a request: takes replicas back, retries waiting ones, moves, rolls out, reports headroom."""

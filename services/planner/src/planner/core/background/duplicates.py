@@ -48,7 +48,7 @@ def hand_over_step(state: PlannerState, workload: Workload, duplicate: str, mome
 
 
 def _may_be_handed_over(workload: Workload, duplicate: str, to: str, brakes: Allowance) -> bool:
-    """Returns whether the workload may be handed over: not being removed there, not in transfer, not frozen."""
+    """Returns whether the workload may be handed over: it has a part that stays, is not in transfer and not frozen."""
     if is_in_transfer(workload) or not _live_parts(workload, duplicate, to):
         return False
     return not any(brakes.is_frozen(cluster, workload.workload_key) for cluster in (duplicate, to))

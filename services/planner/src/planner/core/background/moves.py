@@ -140,7 +140,7 @@ def clusters_that_left(state: PlannerState) -> tuple[ClusterLeft, ...]:
 
 
 def _is_in_a_loan(view: ClusterView) -> bool:
-    """Returns whether the cluster has lent or virtual nodes. A second name of an API server never counts as having."""
+    """Returns whether the cluster has lent or virtual nodes; always False for a second name of an API server."""
     return not view.twin_of and (view.nodes.has_lent_nodes or view.nodes.has_virtual_nodes)
 
 

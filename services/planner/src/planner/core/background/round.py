@@ -42,7 +42,7 @@ class DecisionGuard(Protocol):
     """Runs decisions so that an error in one affects only its subject (docs/adr/0031, docs/adr/0037)."""
 
     def __call__(self, subject: Subject, decide: Callable[[], T], /) -> T | None:
-        """Returns the decision; None when it meets an error, or when its subject is left alone after one."""
+        """Returns the decision. Returns None when it meets an error, and while its subject is paused after an error."""
         ...
 
 
@@ -86,7 +86,7 @@ class RoundMemory:
 
 
 def run_unguarded(_: Subject, decide: Callable[[], T]) -> T:
-    """Runs the decision without a guard: an error raises. For tests and `simulate`."""
+    """Runs the decision without a guard, so that its errors are raised. It is for tests and simulations."""
     return decide()
 
 

@@ -98,7 +98,7 @@ def _assign_tiers(task: AssignmentTask, candidates: Sequence[CandidateCluster], 
 
 
 def assign_duplicated(clusters: Sequence[str], replicas: int) -> dict[str, int]:
-    """Returns all replicas for every cluster."""
+    """Returns the number of all replicas for each cluster, as every cluster gets them all."""
     return dict.fromkeys(clusters, replicas)
 
 

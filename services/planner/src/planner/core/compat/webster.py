@@ -13,7 +13,7 @@ UINT32 = 0xFFFFFFFF
 
 
 class Ties(Enum):
-    """The order of parties with equal quotients: by fewer seats, then by name."""
+    """The ways to order parties with equal quotients. The value of each member says its order."""
 
     ASCENDING = "fewer seats, then name ascending"
     DESCENDING = "fewer seats, then name descending"

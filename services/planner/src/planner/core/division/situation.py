@@ -121,7 +121,7 @@ class Division:
     waits_in: Mapping[str, int] = field(default_factory=dict)
 
     def waiting_text(self) -> str:
-        """Returns a text for users: what unplaced or misplaced replicas wait for."""
+        """Returns a text for users with the things that unplaced or misplaced replicas wait for."""
         return waits_text(self.placement_waits())
 
     def placement_waits(self) -> list[PlacementWait]:

@@ -518,7 +518,7 @@ class DivisionEntries(Sequence[DivisionEntry]):
         return self._found
 
     def as_cluster_inputs(self) -> tuple[ClusterInput, ...]:
-        """Returns the entries in the form of records and answers. They are converted once, for both uses."""
+        """Returns the entries as ClusterInputs for decision records and gRPC answers. They are converted only once."""
         if self._in_words is None:
             self._in_words = tuple(map(cluster_input_of, self.all_entries()))
         return self._in_words

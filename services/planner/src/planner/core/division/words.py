@@ -19,7 +19,7 @@ from spillway.texts import counted_noun, cut_text, waiting_text
 NAMED_MAX = 8
 """The most clusters that a text names."""
 WORDS_MAX = 300
-"""Characters kept of a text from a cluster. Each decision's record has such a text for each cluster, so it is cut."""
+"""The most characters of a text from a cluster. Longer texts are cut: each decision's record has one per cluster."""
 
 
 class DivisionEntry(NamedTuple):

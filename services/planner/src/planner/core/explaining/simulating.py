@@ -108,7 +108,7 @@ class Simulation:
     # ── What is supposed ────────────────────────────────────────────────────────────────────────────────────────
 
     def lose_cluster(self, cluster: str) -> None:
-        """Removes the cluster for good."""
+        """Makes the cluster lost for good: it is no longer heard, and its phase is Lost."""
         view = self._joined_view(cluster)
         assert view.joined is not None
         view.age_ms = view.heard_at = NEVER
@@ -193,7 +193,7 @@ class Simulation:
     # ── What came of it ─────────────────────────────────────────────────────────────────────────────────────────
 
     def placement_outcomes(self) -> list[SimulatedPlacement]:
-        """Returns the outcomes in the order of namespace and name."""
+        """Returns the workloads that changed or have unplaced replicas, in the order of namespace and name."""
         found = []
         for key in sorted(self.state.workloads):
             workload = self.state.workloads[key]

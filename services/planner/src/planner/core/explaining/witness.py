@@ -48,7 +48,7 @@ TAKES_MORE = "takes more by itself: "
 
 
 class Witness(NodeFilters):
-    """Filters that remember, for each node, the first one that left it out."""
+    """Records, for each node, the first filter that excluded it and the reason."""
 
     def __init__(self, live: Bools) -> None:
         super().__init__(live)

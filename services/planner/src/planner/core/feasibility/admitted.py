@@ -12,7 +12,7 @@ from spillway.events import SHAPE_ADMITTED, SHAPE_FORBIDDEN, SHAPE_REFUSED, Shap
 from spillway.model import ObjectReference, PodTraits, Shape
 
 SEEN_MAX = 100_000
-"""Digests of templates that are remembered as declared in this process. Beyond that the oldest are forgotten."""
+"""The most digests of templates that are remembered as declared. If there are more, the oldest are forgotten."""
 REFUSED = "pods of this template are refused there"
 
 

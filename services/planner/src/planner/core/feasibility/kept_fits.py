@@ -24,7 +24,7 @@ from spillway.feasibility.nodes import ClusterNodes
 from spillway.model import Int64s, Shape
 
 CHANGED_MAX = 256
-"""Nodes that may change at once before all kept fits are counted again."""
+"""The most nodes that may change at once. If more change, all kept fits are counted again."""
 _NOTHING_ASKED = 2**62
 _NARROW = 2**31
 _MEBI = 2**20
@@ -79,11 +79,11 @@ class FitTable:
     """The kept fits of all clusters: [shapes, slots], with one slot for each cluster.
 
     total, largest: as in Fit.
-    sample: a bit for each of 64 sample nodes, set if the node takes one.
-    counts: [shapes, slots, reasons], nodes.
+    sample: a bit for each of 64 sample nodes, set if the node takes a replica.
+    counts: [shapes, slots, reasons], the number of nodes that each reason limits.
     kept: whether the entry is known.
     more, more_largest: total and largest of nodes that node groups could still make.
-    groups: a bit for each group that takes one.
+    groups: a bit for each node group whose new nodes take a replica.
     apart: [slots, kinds, kinds], whether no node may take shapes of both kinds.
     apart_of: [slots], how many kinds were compared for `apart`.
     together: [kinds, slots], a bit for each kind that is not known to be apart from this one.
@@ -239,7 +239,7 @@ class KeptFits:
         return self._shapes.nodes_by_reason(self.reason_counts_by_shape[number])
 
     def can_share_node(self, ones: Int64s, others: Int64s) -> Bools:
-        """Returns [pairs]: whether some node takes a replica of either. Both numbers must be kept."""
+        """Returns [pairs]: whether there is a node that takes replicas of both shapes. Both shapes must be kept."""
         words = self.bits.view(np.uint64)
         meets: Bools = np.logical_or.reduce(words[ones] & words[others], axis=1)
         return meets

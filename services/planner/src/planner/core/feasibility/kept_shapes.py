@@ -18,7 +18,7 @@ SHAPES_MAX = 4096
 RESERVED_MAX = 3 * SHAPES_MAX // 4
 """The most reserved shapes for which rooms are kept. The rest of SHAPES_MAX is for shapes that are only asked about."""
 RESOURCES_MAX = 256
-"""Names of resources. Each name is a column in an array of all shapes. A shape that asks for one more name is not kept.
+"""The most names of resources. Each is a column in an array of all shapes. A shape with one more name is not kept.
 If all shapes were forgotten instead, one caller's new names would have every caller's shapes counted again.
 """
 REASONS_MAX = 1_024
@@ -27,9 +27,10 @@ and each reason has a count for every shape in every cluster. Beyond this number
 affinity or toleration is not kept.
 """
 CHARACTERS_MAX = 32_768
-"""Characters of a shape's selectors, tolerations, terms and names. 4,096 shapes are kept, so a longer one is not."""
+"""The most characters of a shape's selectors, tolerations, terms and names. A longer shape is not kept, to bound the
+memory of SHAPES_MAX shapes."""
 KINDS_WITH_BITS = 63
-"""Kinds with a bit of their own. All further kinds share the last bit, which is never cleared."""
+"""The number of kinds with a bit of their own. All further kinds share the last bit, which is never cleared."""
 _TEXT_ITSELF = 50
 """Characters that each text counts for in addition to its own: about what its object takes in memory."""
 NEW = -1

@@ -10,7 +10,7 @@ from spillway.kubernetes.pod_shape import is_of_own_template, matches_labels
 from spillway.model import HOSTNAME_LABEL, PodTerm, Requirement, Shape, Spread
 
 NOTHING, NODE, ALL = 0, 1, 2
-"""What one replica may close to another shape at most: nothing beyond its own room, a whole node, or all nodes."""
+"""The nodes that one replica may close to another shape at most: none (it only takes room), one node, or all nodes."""
 
 
 @dataclass(slots=True)

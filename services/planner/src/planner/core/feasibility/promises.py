@@ -26,7 +26,7 @@ from spillway.model import LabelSet, PodTraits, Shape
 
 ROOMS_KEPT_MAX = 65_536
 FitOf = Callable[[Shape], Fit]
-"""Returns the fit of a reserved shape in one cluster."""
+"""A function that returns the fit of a reserved shape in one cluster."""
 
 
 class _Sides:

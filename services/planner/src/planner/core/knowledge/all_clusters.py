@@ -101,7 +101,7 @@ def mark_twins(views: Mapping[str, ClusterView]) -> tuple[dict[str, str], list[s
 
 
 def has_heard_all_since(views: Mapping[str, ClusterView], since: float, now: float, age_max_seconds: float) -> bool:
-    """Returns whether every fresh cluster has sent a message at that time or later."""
+    """Returns whether every fresh cluster has sent a message at the time `since` or later."""
     return all(
         now - (view.age_seconds(now) or 0.0) >= since
         for view in views.values()
@@ -127,7 +127,7 @@ class ClusterAges:
     def ages_ms(
         self, views: Mapping[str, ClusterView], now: float, age_max_seconds: float, heard: int | None = None
     ) -> Mapping[str, int]:
-        """Returns each cluster's age, rounded; −1 if none of its messages was ever read. Callers must not change it."""
+        """Returns the ages by cluster in milliseconds; −1 if no message was ever read. Callers must not change them."""
         self._refresh_ages(views, now, age_max_seconds, heard)
         if self._ages_ms is None:
             self._ages_ms = dict(zip(self._names, self._ages.astype(np.int64).tolist(), strict=True))

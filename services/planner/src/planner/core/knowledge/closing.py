@@ -17,7 +17,7 @@ ORPHAN_THERE = "an orphan of this name is there and is left as it is"
 DEPLOYMENT = "Deployment"
 """The only kind that can be adopted."""
 CLUSTERS_NAMED_MAX = 20
-"""Clusters that a command for users names. A user with more clusters copies it and adds the others."""
+"""The most clusters that a command for users names. A user with more clusters adds the others to the command."""
 
 
 class ClosingState(Protocol):

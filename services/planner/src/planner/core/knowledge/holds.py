@@ -1,4 +1,4 @@
-"""Holds: clusters that get no more of a shape or workload for a while, and how long the planner remembers that."""
+"""Keeps the holds. A hold keeps a cluster from getting more replicas of a shape or workload for some time."""
 
 from collections.abc import Callable, ItemsView, Iterator, KeysView, MutableMapping, Set
 from heapq import heappop, heappush
@@ -14,7 +14,7 @@ TRIED: Final = "tried"
 """The states of the workload that a hold is about. GONE: the workload is no longer declared. DECLARED: it is declared.
 TRIED: it is declared, and its replicas wait for nodes in the cluster of the hold."""
 Needs = Callable[[str, PlacementHold], str]
-"""Returns one of these states for a cluster and a hold there."""
+"""A function that returns one of these states for a cluster and a hold there."""
 NOWHERE: Set[str] = frozenset()
 
 

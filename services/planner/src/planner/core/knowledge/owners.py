@@ -4,7 +4,7 @@ from spillway.events import WorkloadObserved
 
 Place = tuple[str, str, str]
 Words = dict[Place, WorkloadObserved]
-"""Statuses by namespace, name and cluster."""
+"""Statuses by (namespace, name, cluster)."""
 
 
 class PropagatorEpochs:

@@ -32,7 +32,7 @@ class ReservingState(Protocol):
 
 
 def reservations_by_cluster(state: ReservingState, workload: Workload, parts: Iterable[Part]) -> dict[str, Reservation]:
-    """Returns what these parts reserve, by cluster."""
+    """Returns the reservations of these parts, by cluster."""
     key, statuses, rolling_from = workload.workload_key, workload.statuses, workload.declared.rolling_from
     found: dict[str, Reservation] = {}
     for listed in parts:

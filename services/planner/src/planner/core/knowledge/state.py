@@ -67,7 +67,7 @@ class PlannerState:
     revision: grows when a cluster may have more room. fresh: the clusters that were fresh at the last check.
     leaving: workloads with parts that are being removed, adopted or disowned, or that an orphan blocks.
     moved: workloads with lost or leaving replicas. to_look_at: the workloads in `moved` that changed since their look.
-    misplaced: placed workloads with replicas that should move. all_looked_through: it was filled from all workloads.
+    misplaced: placed workloads with replicas that should move. all_looked_through: all workloads were searched for it.
     """
 
     def __init__(self, rules: PlannerRules) -> None:
@@ -138,7 +138,7 @@ class PlannerState:
                 self._note_scale_change((event.namespace, event.name))
 
     def apply_tombstone(self, topic: str, key: str, offset: int = -1) -> None:
-        """Forgets what a key of a compacted topic held."""
+        """Forgets the record of a key in a compacted topic, after its tombstone."""
         namespace, _, name = key.partition("/")
         if topic == WORKLOADS.name:
             self.forget_workload((namespace, name))

@@ -1,4 +1,4 @@
-"""Chooses how a workload is divided. All ways have one interface, situation.Divide."""
+"""Chooses the function that divides a workload. All such functions have one interface, situation.Divide."""
 
 from planner.core.compat.strategies import divide_by_strategy
 from planner.core.division.situation import Divide, Situation

@@ -238,7 +238,8 @@ def _rollout_parts(
 
 
 def _is_part_lost(state: PlannerState, workload: Workload, part: Part, now: float) -> bool:
-    """Returns whether a cluster is lost for the workload: it will not return, or not soon, or is replaced elsewhere."""
+    """Returns whether a part's cluster is lost for the workload: a person declared it lost, it has been lost for as
+    long as the policy allows, or replicas of the part were replaced elsewhere."""
     view = state.clusters.get(part.cluster)
     if view is None or state.is_lost_for_good(view.name, now) or part.replicas_lost:
         return True

@@ -12,7 +12,7 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import PlacementSubject
 
 LOOKED_AT_MAX = 8
-"""Clusters that are looked at: as many as a text about a waiting workload names."""
+"""The most clusters that are looked at. It is the number of clusters that a text about a waiting workload names."""
 NAMES_MAX = 2
 
 
