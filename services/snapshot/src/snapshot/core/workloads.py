@@ -12,7 +12,7 @@ PLACEMENT_ANNOTATION = "spillway.io/placement"
 
 Workload = objects.Deployment | objects.StatefulSet | objects.Job
 WorkloadKey = tuple[str, str]
-"""Namespace and name."""
+"""(namespace, name) of a workload."""
 OwnerKey = tuple[str, str]
 """(namespace, uid) of an object that owns pods. The namespace is the pod's: an owner that a pod names in another
 namespace does not own it."""
@@ -184,9 +184,9 @@ def _read_job(job: objects.Job, version: Generation) -> ObjectFacts:
 
 
 def read_placement_version(text: str) -> Generation:
-    """Returns the version of an annotation; NO_GENERATION when it is not "epoch.sequence".
+    """Returns the version in the text of a placement annotation; NO_GENERATION when it is not "epoch.sequence".
 
-    Anybody may write annotations.
+    Anybody may write annotations, so the text may be anything.
     """
     epoch, dot, sequence = text.partition(".")
     if not dot or not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in (epoch, sequence)):

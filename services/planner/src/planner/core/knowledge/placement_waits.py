@@ -35,7 +35,7 @@ NO_ROLLOUT_WAIT: Final = RolloutWait()
 
 
 def waits_text(waits: Iterable[PlacementWait]) -> str:
-    """Returns the text for users."""
+    """Returns a text for users that lists these waits."""
     return "; ".join(f"{what} ({figures})" if figures else what for what, figures in waits)
 
 
@@ -51,7 +51,7 @@ def encode_waits(room: Sequence[PlacementWait], held: str, rollout: RolloutWait)
 
 
 def recorded_waits(placement: PlacementDecided | None) -> PlacementWaits:
-    """Returns the codes of what a placement waits for. Records of older versions have no digest (waits_digest)."""
+    """Returns the codes of a placement's waits. Those of older records have no digest: see waits_digest()."""
     if placement is None:
         return NO_WAITS
     return placement.waits or _read_older_waits(placement.waiting_for)
@@ -78,7 +78,7 @@ def full_waits_text(placement: PlacementDecided) -> str:
 
 
 def text_without_rollout(placement: PlacementDecided) -> str:
-    """Returns a text for users: what replicas wait for, without the rollout."""
+    """Returns a text for users with the things that replicas wait for, without the waits of the rollout."""
     if placement.waits is not None:
         return placement.waiting_for
     return placement.waiting_for.partition(_ROLLOUT)[0].removesuffix("; ")

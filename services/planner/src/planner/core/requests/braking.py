@@ -1,4 +1,4 @@
-"""Handles requests on brakes: freeze, unfreeze, confirm, and the list of brakes with what they hold back."""
+"""Decides Freeze, Unfreeze and Confirm requests, and lists the brakes with the replicas that they hold back."""
 
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment

@@ -25,7 +25,7 @@ from spillway.texts import first_names_text
 
 ROLLING_SHAPES_MAX = 8
 TEMPLATES_MAX = 8
-"""Templates of one workload that clusters may have at once."""
+"""The most templates of one workload that clusters may have at the same time."""
 
 
 def next_declaration(state: PlannerState, declaration: Declaration, known: Workload | None) -> WorkloadDeclared:
@@ -186,7 +186,7 @@ def check_kind(known: Workload | None, declaration: Declaration) -> None:
 
 
 def check_unchangeable(known: Workload | None, declaration: Declaration) -> None:
-    """Raises RequestError for changes of fields that a member forbids, once a cluster may have the object."""
+    """Raises RequestError if a field changes that API servers do not let change, once a cluster may have the object."""
     if known is None or is_workload_gone(known) or not known.parts:
         return
     name = f"workload {declaration.namespace}/{declaration.name}"

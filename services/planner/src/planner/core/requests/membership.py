@@ -48,7 +48,7 @@ def join_cluster(
     """Returns the record of a cluster that joins, and whether it changes anything.
 
     Joining again changes only the cluster's description: it keeps its phase. Raises RequestError (ALREADY_EXISTS) if
-    another cluster has this name or uses this credential.
+    the name has joined with another credential and reported, or another cluster uses this credential.
     """
     name = check_name(request.name, "name", LABEL_NAME, 63)
     credential = check_name(request.credential, "credential", LABEL_NAME, 63)
