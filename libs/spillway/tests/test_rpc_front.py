@@ -46,6 +46,7 @@ SECONDS = 60.0
 TOKEN = "secret"
 ANOTHER_TOKEN = "another"
 PATH = b"/spillway.v1.Planner/ListClusters"
+CHECK = b"/grpc.health.v1.Health/Check"
 REPLY = api.ListClustersReply((), False)
 PLACEMENT = api.PlacementReply("shop", "web", 3, 1, 1, 0, "", (), (), (), False, False, False)
 
@@ -435,13 +436,14 @@ async def test_a_strangers_connection_ends_and_a_known_one_stays(
         await wait_until(lambda: (connection_count("known"), connection_count("stranger")) == (1, 0))
 
 
-async def test_calls_of_a_stranger_are_bounded(tmp_path: Path) -> None:
-    """A call takes few bytes and much time: of a thousand that are refused few are answered."""
+@pytest.mark.parametrize("path", [PATH, CHECK], ids=["a call", "health"])
+async def test_calls_of_a_stranger_are_bounded(path: bytes, tmp_path: Path) -> None:
+    """A call takes few bytes and much time: few of a thousand are answered before the connection closes."""
     before = refused_connection_count(STRANGERS)
     async with serve_planner("token", tmp_path, stranger_seconds=600.0) as door, door.make_client() as client:
         await ask_for_clusters(client)
         reader, writer = await door.open_stranger_connection()
-        writer.write(http2_greeting() + b"".join(frames_of_call(PATH, stream=stream) for stream in range(1, 2001, 2)))
+        writer.write(http2_greeting() + b"".join(frames_of_call(path, stream=stream) for stream in range(1, 2001, 2)))
         await wait_until_closed(reader)
         await ask_for_clusters(client)
     assert refused_connection_count(STRANGERS) == before + 1
@@ -500,7 +502,6 @@ async def test_streams_of_one_connection_are_bounded(tmp_path: Path) -> None:
 
 AUTHORIZATION = (b"authorization", b"Bearer " + TOKEN.encode())
 SCALE = b"/spillway.v1.Planner/Scale"
-CHECK = b"/grpc.health.v1.Health/Check"
 REFLECT = b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 

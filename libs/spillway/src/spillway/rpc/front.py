@@ -34,7 +34,7 @@ UNREAD: Final = "unread"
 PART: Final = "rpc"
 DESCRIPTORS_EACH: Final = 3
 """File descriptors of one connection: the client's side and the inner side here, and one at the gRPC server."""
-UNAUTHENTICATED_MAX: Final = 8
+STRANGERS_CALLS_MAX: Final = 8
 """The most calls without a known caller on a stranger's connection. Each costs as much as an answered one."""
 FLUSH_SECONDS: Final = 1.0
 """The most seconds that the server's last data may take to reach clients after the server has ended."""
@@ -103,12 +103,12 @@ class Front:
         finally:
             self._accepting.end_call(number)
 
-    def count_unauthenticated_call(self, peer: str) -> None:
+    def count_call_of_stranger(self, peer: str) -> None:
         """Counts a call without a known caller. Closes the connection of a stranger with too many of them."""
         outside = self._outside.get(_connection_number(peer))
         if outside is not None and self._accepting.connections.is_stranger(outside.number):
-            outside.unauthenticated += 1
-            if outside.unauthenticated > UNAUTHENTICATED_MAX:
+            outside.calls_of_stranger += 1
+            if outside.calls_of_stranger > STRANGERS_CALLS_MAX:
                 self.drop_connection(outside.number, STRANGERS)
 
     def caller_of(self, peer: str) -> str:
@@ -237,7 +237,7 @@ class _Outside(_FrontSide):
     def __init__(self, front: Front, number: int, bytes_max: int, unread_seconds: float) -> None:
         super().__init__()
         self.number = number
-        self.unauthenticated = 0
+        self.calls_of_stranger = 0
         self._front = front
         self._bytes_left: int | None = bytes_max
         self._unread_seconds = unread_seconds

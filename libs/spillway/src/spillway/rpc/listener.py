@@ -131,7 +131,7 @@ class Listener:
         try:
             return self._gate.identify_caller(authorization, _certificate_names(context))
         except RequestError:
-            self._front.count_unauthenticated_call(context.peer())
+            self._front.count_call_of_stranger(context.peer())
             raise
 
     def counted_on_connection(self, caller: Caller, context: Any) -> AbstractContextManager[None]:
@@ -151,7 +151,7 @@ class Listener:
         """Returns the message of a call of health, which everybody may make.
 
         On a known connection the call counts for the connection's caller. Calls of strangers have places of their own,
-        and the front bounds their bytes. Raises RequestError.
+        and the front bounds their bytes and their number. Raises RequestError.
         """
         caller = (
             self._gate.identify_caller("", ()) if self._gate.is_open else Caller(self._front.caller_of(context.peer()))
@@ -161,6 +161,8 @@ class Listener:
             self._gate.count_call(caller)
             place = self._shares.message_place(caller)
             UNTIL_SENT.get().enter_context(self.counted_on_connection(caller, context))
+        else:
+            self._front.count_call_of_stranger(context.peer())
         bounds = self._settings.deadline_seconds_max, self._settings.message_seconds
         return await receive_message(verb, message, context, place, *bounds)
 
