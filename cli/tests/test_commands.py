@@ -191,7 +191,7 @@ def test_fleet_recover_shows_first_and_does_it_with_yes(spillway: Spillway, monk
     assert ["shop/web", "5", "own-1", "3,", "own-2", "2", "Found"] in [
         line.split() for line in shown.stdout.splitlines()
     ]
-    assert "nothing was done" in shown.stderr
+    assert "nothing was changed" in shown.stderr
     assert "default policy" in shown.stderr
     done = spillway("fleet", "recover", "--from", "f0", "--yes", "-o", "json")
     states = {one["name"]: one["state"] for one in json.loads(done.stdout)["workloads"]}
@@ -289,8 +289,8 @@ NOT_ALLOWED, UNREACHABLE = TroubleCode.NOT_ALLOWED, TroubleCode.UNREACHABLE
         ),
         pytest.param(
             "0.2", [("Unknown", ""), ("Unreachable", "nodes: unauthorized: so it says", UNREACHABLE)], 1,
-            "spillway: own-9 has joined, but was not reached within 0.2 s, and nothing is placed there: nodes: "
-            "unauthorized: so it says; `spillway cluster leave own-9` takes it out\n", id="not reached",
+            "spillway: own-9 has joined, but was not reached within 0.2 s, so nothing is placed there: nodes: "
+            "unauthorized: so it says; `spillway cluster leave own-9` removes it\n", id="not reached",
         ),
         pytest.param(
             "0.2", [("Unknown", "")], 5,

@@ -209,7 +209,7 @@ BREAKS: dict[str, tuple[dict[str, Any], CheckOutcome, str, list[str]]] = {
         part_with_answer("NOT_FOUND", ""),
         FAILED,
         "planner b:7400",
-        ["no planner", "spillway config"],
+        ["not the planner", "spillway config"],
     ),
     "one that does not serve": (
         {"probed": (ACTIVE, replace(STANDBY, serving=False))},

@@ -70,9 +70,7 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
     reserve: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="Idle nodes that are never lent.")] = 0,
     idle: Annotated[
         int | None,
-        typer.Option(
-            min=0, max=NUMBER_MAX, help="Seconds that a node must be idle to be lent.", show_default="600; dedicated: 0"
-        ),
+        typer.Option(min=0, max=NUMBER_MAX, help="Idle seconds before a loan.", show_default="600; dedicated: 0"),
     ] = None,
     cost: Annotated[float, typer.Option(min=0, max=NUMBER_MAX, help="Cost of one node per hour.")] = 0,
     grace: Annotated[
@@ -89,9 +87,7 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
             "--recalls-per-minute", min=0, max=NUMBER_MAX, help="Most recalls a minute for waiting pods; 0: no limit."
         ),
     ] = 0,
-    plan: Annotated[
-        bool, typer.Option("--plan", "--plan-only", help="Show the declaration, and do not store it.")
-    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", "--plan-only", help="Show the declaration; store nothing.")] = False,
     output: Output = Format.table,
 ) -> None:
     """Declare how a cluster lends its idle nodes, and to which pool; this replaces a former declaration."""

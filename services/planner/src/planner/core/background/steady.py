@@ -5,7 +5,7 @@ LEVELS_MAX = 64
 
 
 class SteadyRoom:
-    """For each size that a room had: the time since when the room has been at least so large.
+    """The times since when a room has been at least a certain size, by the sizes that it had.
 
     Sizes and times rise strictly in the list, as a smaller size has lasted for longer.
     """
