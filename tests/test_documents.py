@@ -51,6 +51,17 @@ def test_the_examples_that_are_named_are_there() -> None:
     assert [file for file in sorted(named) if not (HERE / file).is_file()] == []
 
 
+@pytest.mark.parametrize("service", ["planner", "descheduler"])
+def test_a_service_page_names_only_modules_that_are_there(service: str) -> None:
+    folder = HERE / "services" / service
+    _, _, table = (folder / "README.md").read_text().partition("| core module | decides |\n")
+    cells = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()]
+    named = {name for cell in cells for name in re.findall(r"`([a-z_]+)`", cell)}
+    assert len(named) > 5
+    modules = [*folder.glob("src/*/core/**/*.py"), *HERE.glob("libs/spillway/src/spillway/feasibility/*.py")]
+    assert named - {path.stem for path in modules} == set()
+
+
 # ── Decisions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -56,6 +56,10 @@ class Code:
 
 
 def code_of_checkout() -> Code:
+    """Returns the digest of the sources that a seed may run, and the commit.
+
+    The generated modules of protobuf are among them, so ask after `make setup`.
+    """
     found = hashlib.sha256(repr(sys.version_info[:3]).encode())
     for path in sorted({path for pattern in SOURCES for path in ROOT.glob(pattern) if is_run_by_seeds(path)}):
         content = _dump_statements(path.read_bytes())

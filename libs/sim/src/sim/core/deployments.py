@@ -103,7 +103,10 @@ class Deployments:
         self._scale_sets(changed, limits, namespace=metadata["namespace"])
 
     def _is_resized(self, sets: list[Object], limits: Limits) -> bool:
-        """Returns whether the replicas have changed: live sets have an annotation with their former number."""
+        """Returns whether the Deployment's replicas have changed.
+
+        Then a ReplicaSet with replicas still has the former number in its annotation of desired replicas.
+        """
         live = [one for one in sets if one["spec"]["replicas"] > 0]
         desired = [(one["metadata"].get("annotations") or {}).get(DESIRED_ANNOTATION) for one in live]
         return any(text is not None and text != str(limits.replicas) for text in desired)

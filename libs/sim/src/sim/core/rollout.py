@@ -62,6 +62,8 @@ def _grown_replicas(limits: Limits, new: SetCount, old_replicas: int) -> int:
 def _shrunk_replicas_by_name(limits: Limits, new: SetCount, old: Sequence[SetCount]) -> dict[str, int]:
     total = new.replicas + sum(one.replicas for one in old)
     floor = limits.replicas - limits.unavailable
+    # New pods that are not available yet are not counted on. Old ones that are not available go first, as they serve
+    # nobody.
     may_go = total - floor - (new.replicas - new.available)
     left = {one.name: one.replicas for one in old}
     for one in old:

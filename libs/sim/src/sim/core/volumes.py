@@ -62,6 +62,7 @@ def _rules_of_volume(volume: Object) -> Iterator[VolumeRule]:
     labels = volume["metadata"].get("labels") or {}
     for key, newer in _NEWER.items():
         values = frozenset(labels.get(key, "").split("__"))
+        # A volume without this label is in no zone or region, so it binds its pods to none.
         if "" in values:
             continue
         instead = (Requirement(key, "DoesNotExist"), Requirement(newer, "In", values))

@@ -36,6 +36,7 @@ from spillway.model import NodeColumns
 from spillway.scopes import FLEET_SCOPE, cluster_scope
 
 ANY_NUMBER = 2**31
+"""The number of replicas that a need is promised for if the recall's record does not say it."""
 MINUTE_MS = 60_000
 NodeKey = tuple[str, str]
 """Cluster and node."""
@@ -207,6 +208,7 @@ class DeschedulerState:
             if is_new and isinstance(event, NodeRecalled) and event.cause == CAUSE_NEED:
                 self._count_recall(event)
             if isinstance(event, NodeRecalled) and event.wanted_by:
+                # Records of former versions name the needs without their numbers of replicas.
                 known_each = len(event.wanted_replicas) == len(event.wanted_by)
                 counts = event.wanted_replicas if known_each else (ANY_NUMBER,) * len(event.wanted_by)
                 needs = {name.partition("/")[2]: count for name, count in zip(event.wanted_by, counts, strict=True)}

@@ -58,7 +58,7 @@ class AttemptMemory:
         return self.outcome.missing if self.outcome is not None else ()
 
     def note_work_due(self, now: float) -> None:
-        """Starts the time that the work takes, for the metric; does nothing if work was due already."""
+        """Records when the work became due; note_success measures from then. Does nothing if work was due already."""
         if self.due_since is None:
             self.due_since = now
 

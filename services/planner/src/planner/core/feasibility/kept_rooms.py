@@ -158,7 +158,10 @@ class KeptRooms:
     # ── What is asked ───────────────────────────────────────────────────────────────────────────────────────────
 
     def room_in_cluster(self, view: ClusterView, shape: Shape, number: int) -> Room | None:
-        """Returns the room on the existing nodes of one cluster; None where arrays do not suffice."""
+        """Returns the room on the existing nodes of one cluster; None if arrays do not suffice.
+
+        They do not where quotas, pods that repel others or odd reservations matter. room.py computes the room then.
+        """
         slot = self._slot_of_cluster(view.name)
         self._follow_cluster(slot, view)
         if self._waiting:

@@ -1,4 +1,7 @@
-"""Computes the replicas that a workload's parts reserve (P4), by the known state of their clusters."""
+"""Computes the replicas that a workload's parts reserve, by the known state of their clusters.
+
+Reservations are derived, never released (ARCHITECTURE.md).
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -146,9 +146,9 @@ class Refusals:
         return now - at < pause_seconds and any(more > room.get(name, 0) for name, more in sizes.admitted.items())
 
     def update_refusals(self, node: str, refused: Mapping[str, AdmittedSizes], now: float) -> RefusedLately:
-        """Returns the node's recent refusals. refused: refused pods that exist, by uid; they may remain for days.
+        """Returns the node's recent refusals. refused: the refused pods that exist, by uid.
 
-        A pod that remains counts no longer than one that is gone.
+        A refusal counts for kept_seconds after it was first seen, also if its pod exists for days.
         """
         before = self._by_node.pop(node, {})
         seen = {uid: before.get(uid, (sizes, now)) for uid, sizes in refused.items()}
