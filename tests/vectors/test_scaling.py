@@ -37,7 +37,7 @@ CHECKS = {
     "keda_cron_names.json": field_check_of_answer(scaling_keda.answer_cron_name),
     "keda_fallback.json": field_check_of_answer(scaling_keda.answer_fallback),
     "keda_fallback_fuzz.json.gz": field_check_of_answer(scaling_keda.answer_fallback),
-    "keda_formula.json": field_check_of_answer(scaling_keda.answer_formula_helper),
+    "keda_formula.json": field_check_of_answer(scaling_keda.answer_formula_function),
     "keda_formula_fuzz.json.gz": field_check_of_answer(scaling_keda.answer_formula),
     "keda_job_scaling_fuzz.json.gz": field_check_of_answer(scaling_keda.answer_jobs_wanted),
     "keda_kafka_factors.json": field_check_of_answer(scaling_keda.answer_factors),

@@ -167,7 +167,7 @@ def answer_fallback(given: Json) -> Json:
     }
 
 
-def answer_formula_helper(given: Json) -> Json:
+def answer_formula_function(given: Json) -> Json:
     kind = given["kind"]
     if kind == "contains_ignoring_case":
         return {"found": formula.is_name_used(given["list"], given["element"])}

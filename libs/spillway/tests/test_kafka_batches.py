@@ -106,7 +106,7 @@ def read_fetched_bytes(data: bytes, offset: int = 0) -> tuple[list[Any], int]:
     return list(found), found.next_fetch_offset
 
 
-def unread_kinds(records: Sequence[Any]) -> list[str]:
+def unread_kind_of_each_record(records: Sequence[Any]) -> list[str]:
     """By offset in order: "" for a record that was read."""
     return [dict(record.headers).get(UNREAD_KIND_HEADER, b"").decode() for record in records]
 
@@ -128,7 +128,7 @@ def test_records_beyond_the_bound_are_one_unreadable_record(codec: int, pack: Ca
     assert len(bomb) < UNPACKED_BYTES_MAX / 10
     records, end = read_fetched_bytes(before + bomb + behind)
     assert [(record.offset, record.value) for record in records] == [(0, b"a"), (1, b"b"), (3, None), (4, b"c")]
-    assert (unread_kinds(records), end) == (["", "", "size", ""], 5)
+    assert (unread_kind_of_each_record(records), end) == (["", "", "size", ""], 5)
     bound = unpacked_bytes_bound(len(bomb) - HEADER_BYTES)
     assert f"within {bound} bytes".encode() in dict(records[2].headers)[UNREAD_HEADER]
     assert records[2].timestamp == NOW_MS + 1
@@ -149,7 +149,7 @@ def test_what_no_codec_reads_ends_no_reader(codec: int, pack: Callable[[bytes], 
         return {"cut off": packed[:-9], "garbage": b"\xff" * 40, "something behind": packed + b"\xff" * 9}[spoil]
 
     records, end = read_fetched_bytes(make_batch(3, [b"a" * 100, b"b" * 100], codec, spoiled))
-    assert (unread_kinds(records), end) == (["size"], 5)
+    assert (unread_kind_of_each_record(records), end) == (["size"], 5)
 
 
 @pytest.mark.parametrize(
@@ -184,9 +184,9 @@ def make_legacy_batch(magic: int, codec: int) -> bytes:
 def test_compressed_records_of_old_versions_are_refused_and_others_are_read(magic: int) -> None:
     """They may be compressed twice."""
     records, end = read_fetched_bytes(make_legacy_batch(magic, GZIP) + make_batch(3, [b"a"]))
-    assert unread_kinds(records)[0] == "size"
+    assert unread_kind_of_each_record(records)[0] == "size"
     rest, end = (records[1:], end) if len(records) > 1 else read_fetched_bytes(make_batch(3, [b"a"]), end)
-    assert (unread_kinds(rest), end) == ([""], 4)
+    assert (unread_kind_of_each_record(rest), end) == ([""], 4)
     assert [record.value for record in read_fetched_bytes(make_legacy_batch(magic, NONE))[0]] == [bytes(1000)] * 3
 
 
@@ -293,7 +293,7 @@ def test_a_batch_of_more_records_than_the_bound_is_one_unreadable_record(name: s
     codec, pack = (NONE, bytes) if name is None else PACKED_BY[name]
     too_many = batch_of_few_bytes(1, BATCH_RECORDS_MAX + 1, codec, pack)
     records, end = read_fetched_bytes(make_batch(0, [b"a"]) + too_many + make_batch(BATCH_RECORDS_MAX + 2, [b"b"]))
-    assert (unread_kinds(records), end) == (["", "size", ""], BATCH_RECORDS_MAX + 3)
+    assert (unread_kind_of_each_record(records), end) == (["", "size", ""], BATCH_RECORDS_MAX + 3)
     assert records[1].offset == BATCH_RECORDS_MAX + 1
     reason = f"{BATCH_RECORDS_MAX + 1} records: expected at most {BATCH_RECORDS_MAX}"
     assert reason in dict(records[1].headers)[UNREAD_HEADER].decode()
