@@ -114,8 +114,8 @@ def read_connection_flags(  # noqa: PLR0913 - the options of a command are its p
 
 
 OBJECTS_BETWEEN_COLLECTIONS = 100_000
-"""The number of new objects after which Python looks for garbage. With Python's own 700, the imports of `spillway get`
-start a hundred collections that find nothing."""
+"""How many more objects there are before Python looks for garbage. With Python's own 700, the imports of `spillway get`
+start some sixty collections, which find next to nothing."""
 
 
 def main() -> None:
@@ -127,6 +127,5 @@ def main() -> None:
     except typer.Exit as ended:
         sys.exit(ended.exit_code)
     finally:
-        # The process is about to end, and freezing the objects makes the interpreter's last collection skip them.
-        # That collection would take a fifth of the CPU of `spillway get`.
+        # The process is about to end, so its last collection need not look at any object.
         gc.freeze()
