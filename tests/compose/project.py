@@ -87,12 +87,12 @@ def run_project(project: Project, *services: str) -> Iterator[Project]:
 
 
 def _is_removed(project: Project) -> bool:
-    """Removes the project. A busy engine lets go of a container's network a moment after the container is gone, and
-    refuses to remove the network until then."""
+    """Removes the project. A busy engine refuses for a moment: it lets go of a container's network after the container
+    is gone. The failure is printed, and whoever calls asks again.
+    """
     try:
         project.run_compose("down", "-v", "--timeout", "25")
     except ToolFailed as failed:
-        if "has active endpoints" in str(failed):
-            return False
-        raise
+        print(failed)
+        return False
     return True
