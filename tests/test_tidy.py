@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from configparser import ConfigParser
+from configparser import ConfigParser, SectionProxy
 from pathlib import Path
 
 import pytest
@@ -308,6 +308,12 @@ FORBIDDEN = (
 """Files, and what each must not import."""
 
 
+def _import_contracts() -> list[SectionProxy]:
+    parser = ConfigParser()
+    parser.read(ROOT / ".importlinter")
+    return [section for title, section in parser.items() if title.startswith("importlinter:contract:")]
+
+
 def test_an_import_that_a_contract_forbids_fails_the_check(tmp_path: Path) -> None:
     """lint-imports notices each: IO in a core, an outside library past its door, a package above. Each contract is
     broken by one of them, so none passes whatever the code does."""
@@ -330,21 +336,15 @@ def test_an_import_that_a_contract_forbids_fails_the_check(tmp_path: Path) -> No
     assert result.returncode != 0
     arrows = {(path.partition("src/")[2].removesuffix(".py").replace("/", "."), name) for path, name in FORBIDDEN}
     assert {arrow for arrow in arrows if " -> ".join(arrow) not in result.stdout} == set()
-    contracts = ConfigParser()
-    contracts.read(ROOT / ".importlinter")
-    names = [section["name"] for title, section in contracts.items() if title.startswith("importlinter:contract:")]
+    names = [contract["name"] for contract in _import_contracts()]
     assert [name for name in names if f"{name} BROKEN" not in result.stdout] == []
 
 
 def test_architecture_md_names_the_doors_of_each_outside_library() -> None:
-    contracts = ConfigParser()
-    contracts.read(ROOT / ".importlinter")
     doors = {
-        frozenset(contracts[section]["protected_modules"].split()): frozenset(
-            contracts[section]["allowed_importers"].split()
-        )
-        for section in contracts.sections()
-        if contracts[section].get("type") == "protected"
+        frozenset(contract["protected_modules"].split()): frozenset(contract["allowed_importers"].split())
+        for contract in _import_contracts()
+        if contract["type"] == "protected"
     }
     _, _, table = (ROOT / "ARCHITECTURE.md").read_text().partition("| library | modules that may import it |")
     rows = [re.split(r" \| ", line) for line in table.split("\n\n")[0].splitlines()[2:]]

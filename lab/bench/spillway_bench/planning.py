@@ -278,7 +278,7 @@ def _measure_plans_apart(bench: Bench, plain: Plain, bandwidth: float, counts: C
 
 
 def _measure_explanations(bench: Bench, plain: Plain, bandwidth: float, counts: Counts) -> Found:
-    """Measures explanations of large undeclared workloads, which do not fit whole, with the changes that would help."""
+    """Measures explanations of large undeclared workloads. Not all their replicas fit; explained changes would help."""
     wholes, longest, offered = [], [], 0
     plainly = []
     for number in entries_within_time(range(counts.explained)):

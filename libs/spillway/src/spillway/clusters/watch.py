@@ -150,7 +150,7 @@ class Reflector:
                 self._setbacks = self._setbacks_now()
             except ClusterUnreachable as error:
                 metrics.WATCH_RESTARTS.labels(self._kind.plural, error.reason).inc()
-                # An answer that cannot be read may have contained changes. So they are read by a new list.
+                # An answer that cannot be read may have contained changes. A new list shows them.
                 self._version = "" if error.reason == "garbage" else self._version
                 self._setbacks = self._setbacks_now()
                 self._note_silence()

@@ -358,7 +358,7 @@ class KeptPromises:
         return pairs, places * self._others.shape[1] + (pairs if asked.row is None else asked.row)
 
     def _pairs_sharing_node(self, slots: Int64s, ones: Int64s, others: Int64s) -> Bools:
-        """Returns [pairs]: whether any node takes both shapes. No sample node does, so all nodes are checked."""
+        """Returns [pairs]: whether any node takes both shapes. Looks at all nodes, since no sample node takes both."""
         table, kind, kinds = self._table, self._shapes.kind, len(self._shapes.kinds)
         late = slots[table.apart_of.take(slots) < kinds]
         for index in set(late.tolist()) if len(late) else ():
