@@ -1,6 +1,8 @@
 """What is put over compose.yaml, without an engine: three brokers that are one cluster, tools that find each other."""
 
+import re
 import subprocess
+from ipaddress import ip_address, ip_network
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,11 @@ def source_mounted_at(service: dict[str, Any], target: str) -> Path:
 def read_yaml(file: Path) -> dict[str, Any]:
     found: dict[str, Any] = yaml.safe_load(file.read_text())
     return found
+
+
+def read_with_defaults(value: Any) -> Any:
+    """A value of a file, with the default of each variable in it."""
+    return yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", yaml.safe_dump(value)))
 
 
 @pytest.mark.parametrize("over", [chosen for count in (0, 1, 2) for chosen in combinations(OVERLAYS, count)])
@@ -79,6 +86,18 @@ def test_each_broker_keeps_its_own_and_everybody_knows_all_three() -> None:
         assert brokers == [f"{broker}:9092" for broker in BROKERS]
     waits = BASE["services"]["setup"]["depends_on"] | THREE["services"]["setup"]["depends_on"]
     assert all(waits[name] == {"condition": "service_healthy"} for name in BROKERS)
+
+
+def test_each_broker_comes_back_at_its_own_address_which_no_other_container_gets() -> None:
+    """Two brokers that came back at each other's address kept the third from the cluster's state for ever."""
+    (pool,) = read_with_defaults(THREE["networks"]["default"]["ipam"]["config"])
+    addresses = [
+        ip_address(read_with_defaults(THREE["services"][name]["networks"]["default"]["ipv4_address"]))
+        for name in BROKERS
+    ]
+    assert len(set(addresses)) == len(BROKERS)
+    assert all(address in ip_network(pool["subnet"]) for address in addresses)
+    assert not any(address in ip_network(pool["ip_range"]) for address in addresses)
 
 
 # ── Observability ───────────────────────────────────────────────────────────────────────────────────────────────────
