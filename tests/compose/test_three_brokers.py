@@ -23,10 +23,10 @@ def project(engine: Engine) -> Iterator[Project]:
 def test_with_one_broker_dead_all_goes_on_and_with_two_once_they_are_back(project: Project) -> None:
     """Each topic has three copies, of which two must have a write before it is acknowledged."""
     wait_until(lambda: "cloud-1" in project.run_spillway("cluster", "list"), RUNNING_SECONDS, "the fleet")
+    addresses = [project.address_of_service(name) for name in ("kafka-2", "kafka-3")]
     project.run_compose("kill", "kafka-3")
     wait_until(lambda: _is_placed(project, "apply", "-f", "examples/web.yaml"), 2 * RUNNING_SECONDS, "placed by two")
     wait_until(lambda: sum(project.ready_pods_by_member().values()) == 60, RUNNING_SECONDS, "60 replicas")
-    addresses = [project.address_of_service(name) for name in ("kafka-2", "kafka-3")]
     project.run_compose("kill", "kafka-2")
     assert not _is_placed(project, "scale", "web", "--replicas", "61")
     for name in ("kafka-3", "kafka-2"):
