@@ -14,7 +14,7 @@ import hpa.service
 import propagator.settings
 import snapshot.settings
 import vk_bridge.settings
-from descheduler.service import Descheduler
+from descheduler.service import Descheduler, DeschedulerClocks
 from descheduler.settings import DeschedulerSettings
 from hpa.service import CollectingOptions, Hpa
 from hpa.settings import HpaSettings
@@ -111,7 +111,8 @@ class InProcess:
                 self.collecting_options(name),
             )
         elif kind == "descheduler":
-            service = Descheduler(bus, self.descheduler_settings, f"{name}@{name}", self.wall_ms)
+            steady_and_wall = DeschedulerClocks(loop.time, self.wall_ms)
+            service = Descheduler(bus, self.descheduler_settings, f"{name}@{name}", steady_and_wall)
         elif kind == "vk-bridge":
             service = Bridge(bus, connect, self.bridge_settings, name, self.wall_ms)
         else:

@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 
 from descheduler.core import recalling
 from descheduler.core.state import DeschedulerState
-from descheduler.service import Descheduler
+from descheduler.service import Descheduler, DeschedulerClocks
 from descheduler.settings import DeschedulerSettings
 from spillway import api_lending as lending
 from spillway import metrics
@@ -55,9 +55,10 @@ class Platform:
         columns = pack_columns(columns_of([lent_node_row("n1"), lent_node_row("n2")]))
         await self.log.publish(replace(capacity_reported(), columns=columns), node_lent("n1"), node_lent("n2"))
 
-    def start_instance(self, name: str) -> Descheduler:
+    def start_instance(self, name: str, wall_ms: Callable[[], int] = lambda: NOW_MS) -> Descheduler:
         bus, stopping = LocalBus(self.broker, FLEET, name), asyncio.Event()
-        service = Descheduler(bus, DeschedulerSettings(), f"{name}@{name}", lambda: NOW_MS)
+        clocks = DeschedulerClocks(asyncio.get_running_loop().time, wall_ms)
+        service = Descheduler(bus, DeschedulerSettings(), f"{name}@{name}", clocks)
         task = asyncio.create_task(service.run(stopping))
         self.running[name] = (service, bus, stopping, task)
         return service
@@ -238,3 +239,17 @@ async def test_an_error_that_one_cluster_meets_costs_that_cluster_alone(
     assert [one.generation[0] for one in await platform.read_recalls()] == [
         service.state.recalls[OWN]["n1"].generation[0]
     ] * 3
+
+
+async def test_a_review_comes_in_its_time_though_the_calendar_clock_was_ahead_for_a_moment(platform: Platform) -> None:
+    """By the calendar clock there was no review for the hour that the clock had been ahead."""
+    ahead_ms = 3_600_000
+    service = platform.start_instance("d-1", lambda: NOW_MS + ahead_ms)
+    await wait_until(lambda: service.is_active)
+    await asyncio.sleep(DeschedulerSettings().review_seconds)
+    ahead_ms, looks = 0, looks_at_clusters()
+    await wait_until(lambda: looks_at_clusters() >= looks + 2)
+
+
+def looks_at_clusters() -> float:
+    return REGISTRY.get_sample_value(f"{metrics.RECALL_LOOK_SECONDS._name}_count") or 0.0

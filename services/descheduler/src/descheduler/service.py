@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import inf
 from time import perf_counter
 from typing import Final, TypeVar
 
@@ -33,19 +34,24 @@ FAILED_PAUSE_SECONDS: Final = 30.0
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class DeschedulerClocks:
+    """The clocks of the descheduler. steady: seconds that only grow. wall_ms: the milliseconds of Unix time."""
+
+    steady: Callable[[], float]
+    wall_ms: Callable[[], int]
+
+
 class Descheduler:
-    """Answers spillway.v1.Lending. Any number of instances follow the log; the one that has the turn decides.
+    """Answers spillway.v1.Lending. Any number of instances follow the log; the one that has the turn decides."""
 
-    wall_ms: returns the milliseconds of Unix time.
-    """
-
-    def __init__(self, bus: Bus, settings: DeschedulerSettings, instance: str, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, bus: Bus, settings: DeschedulerSettings, instance: str, clocks: DeschedulerClocks) -> None:
         self._bus = bus
         self._settings = settings
-        self._wall_ms = wall_ms
+        self._clocks = clocks
         self._intake = LendingIntake(DeschedulerState(settings.rules()))
         self._state = self._intake.state
-        self._reviewed_ms = 0
+        self._reviewed_at = -inf
         self._failed = FailedDecisions[str](lambda: asyncio.get_running_loop().time(), FAILED_PAUSE_SECONDS)
         role = StandbyRole("descheduler", "ask again", metrics.DESCHEDULER_ACTIVE)
         self.standby = Standby(bus, role, instance, settings, self)
@@ -80,7 +86,7 @@ class Descheduler:
 
     async def take_turn(self, turn: WriterTurn) -> None:
         self._intake.writing = True
-        self._reviewed_ms = 0
+        self._reviewed_at = -inf
         log.info(
             "turn taken",
             epoch=turn.epoch,
@@ -93,9 +99,9 @@ class Descheduler:
     def decide_step(self, turn: WriterTurn) -> Decisions:
         """Decides on the requests first, then on the clusters that changed."""
         decided = self.standby.requests.decide_next_group(turn.next_generation, apply=self._apply_events)
-        now_ms = self._wall_ms()
-        if now_ms - self._reviewed_ms >= self._settings.review_seconds * 1000:
-            self._reviewed_ms = now_ms
+        now_ms, now = self._clocks.wall_ms(), self._clocks.steady()
+        if now - self._reviewed_at >= self._settings.review_seconds:
+            self._reviewed_at = now
             self._state.mark_all_dirty()
         self._state.dirty.update(self._failed.take_ended_pauses())
         if self._state.dirty:
@@ -202,7 +208,9 @@ class Descheduler:
 
     async def idle_report(self, request: lending.IdleReportRequest) -> lending.IdleReportReply:
         await self.standby.wait_until_readable()
-        return replace(idle_report.make_idle_report(self._state, request, self._wall_ms()), stale=not self.is_active)
+        return replace(
+            idle_report.make_idle_report(self._state, request, self._clocks.wall_ms()), stale=not self.is_active
+        )
 
     async def _read_answer(self, answer: Callable[[DeschedulerState], lending.LendingReply]) -> lending.LendingReply:
         await self.standby.wait_until_readable()
@@ -212,9 +220,9 @@ class Descheduler:
         by = CALLER.get().name
 
         def decide_with_generation(generation: Generation) -> tuple[Sequence[Written], T]:
-            return decide(self._state, LendingRequest(by, generation, self._wall_ms()))
+            return decide(self._state, LendingRequest(by, generation, self._clocks.wall_ms()))
 
         return await self.standby.ask_for_decision(decide_with_generation, verb, current_caller_name())
 
     def _lending_request_of_caller(self) -> LendingRequest:
-        return LendingRequest(CALLER.get().name, NO_GENERATION, self._wall_ms())
+        return LendingRequest(CALLER.get().name, NO_GENERATION, self._clocks.wall_ms())
