@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from hpa.core.cron import InvalidCron, next_match_s, parse_cron, parse_zone
+from hpa.core.kubernetes.go_numbers import DIGITS, INT32_MAX
 
 REPLACED: Final = ((" ", ""), ("*", "x"), ("/", "Sl"), ("?", "Qm"), (",", "Cm"))
 
@@ -52,8 +53,8 @@ def read_cron_trigger(metadata: Mapping[str, str]) -> CronTrigger:
             raise InvalidCron(f"{name}: {error}") from None
     if start == end:
         raise InvalidCron(f"end {end!r}: expected another line than start")
-    if not desired.isascii() or not desired.isdigit() or int(desired) == 0:
-        raise InvalidCron(f"desiredReplicas {desired!r}: expected a number above 0")
+    if not DIGITS.fullmatch(desired) or not 1 <= int(desired) <= INT32_MAX:
+        raise InvalidCron(f"desiredReplicas {desired[:40]!r}: expected a number from 1 to {INT32_MAX}")
     return CronTrigger(start, end, metadata["timezone"], int(desired))
 
 

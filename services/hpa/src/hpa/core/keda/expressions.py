@@ -16,7 +16,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from hpa.core.keda.functions import FUNCTIONS, ExpressionFailed, Function
-from hpa.core.kubernetes.go_numbers import INT64_MAX, divide_doubles, int64_of_double, wrap_to_int64
+from hpa.core.kubernetes.go_numbers import DIGITS_MAX, INT64_MAX, divide_doubles, int64_of_double, wrap_to_int64
 
 INT: Final = "int"
 FLOAT: Final = "float"
@@ -219,8 +219,9 @@ def _predicate_function(body: ExpressionNode, env: Environment) -> Any:
 
 def _number_node(token: str) -> ExpressionNode:
     plain = token.replace("_", "")
-    value: int | float = int(plain) if plain.isdigit() else float(plain)
-    if value > (INT64_MAX if isinstance(value, int) else sys.float_info.max):
+    # Python refuses to read thousands of digits. As a float they are too large, which is refused below.
+    value: int | float = int(plain) if plain.isdigit() and len(plain) <= DIGITS_MAX else float(plain)
+    if value > (INT64_MAX if plain.isdigit() else sys.float_info.max):
         raise InvalidExpression(f"number of {len(plain)} characters: expected one of 64 bits")
     return ExpressionNode(INT if isinstance(value, int) else FLOAT, lambda _: value)
 

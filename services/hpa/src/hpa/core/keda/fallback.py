@@ -124,8 +124,8 @@ def _is_fallback_valid(trigger: Trigger, fallback: Fallback) -> bool:
 
 
 def parse_whole_number(text: str) -> int:
-    """Returns the whole number of the text; 0 when it is no whole number."""
-    return int(text) if re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII) else 0
+    """Returns the whole number of the text; 0 when it is no whole number, or has more than 19 digits."""
+    return int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text, re.ASCII) else 0
 
 
 def _fallback_replicas(fallback: Fallback, now: ReplicaCounts) -> int | None:

@@ -15,7 +15,7 @@ BOOLEANS: Final = {
     **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
 }
 """The texts that Go's strconv.ParseBool accepts."""
-NUMBER: Final = re.compile(r"[+-]?[0-9]+", re.ASCII)
+NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 VERSION: Final = re.compile(r"[0-9]+\.[0-9]+\.[0-9]+", re.ASCII)
 PARTITIONS_MAX: Final = 100_000
 """The most partitions of one range of a partitionLimitation."""

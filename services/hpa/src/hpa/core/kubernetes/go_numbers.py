@@ -4,12 +4,16 @@ Source: the Go specification. A double that does not fit into an integer is conv
 """
 
 import math
+import re
 from typing import Final
 
 INT32_MAX: Final = 2**31 - 1
 INT32_MIN: Final = -(2**31)
 INT64_MAX: Final = 2**63 - 1
 INT64_MIN: Final = -(2**63)
+DIGITS_MAX: Final = 19
+"""The most digits of a number of 64 bits. Python raises an error for a text of thousands of digits."""
+DIGITS: Final = re.compile(rf"[0-9]{{1,{DIGITS_MAX}}}", re.ASCII)
 
 
 def int32_of_double(value: float) -> int:

@@ -28,7 +28,7 @@ from hpa.core.keda.fallback import (
 from hpa.core.keda.formula import Formula, compile_formula, is_name_used
 from hpa.core.keda.kafka import KafkaTrigger
 from hpa.core.keda.kafka_metadata import BOOLEANS, InvalidTrigger, read_kafka_trigger
-from hpa.core.kubernetes.go_numbers import INT64_MAX
+from hpa.core.kubernetes.go_numbers import DIGITS, INT64_MAX
 from hpa.core.kubernetes.policy import (
     AVERAGE_VALUE,
     CONTAINER_RESOURCE,
@@ -266,7 +266,7 @@ def _read_activation(
 
 
 def _check_paused(written: str | None) -> None:
-    if written is not None and not (written.isascii() and written.isdigit() and int(written) <= REPLICAS_MAX):
+    if written is not None and not (DIGITS.fullmatch(written) and int(written) <= REPLICAS_MAX):
         raise invalid_argument_error(
             f"metadata.annotations[{PAUSED_REPLICAS}]", written, f"a number from 0 to {REPLICAS_MAX}"
         )
@@ -390,7 +390,7 @@ def _read_resource_trigger(trigger: TriggerSpec, where: str) -> Metric:
     )
     written = trigger.metadata.get("value", "")
     container = checked_name(trigger.metadata.get("containerName", ""), f"{where}.metadata.containerName")
-    if kind == UTILIZATION and not (written.isascii() and written.isdigit()):
+    if kind == UTILIZATION and not DIGITS.fullmatch(written):
         raise invalid_argument_error(f"{where}.metadata.value", written, "a percentage, as 60")
     path = f"{where}.metadata.value"
     amount = checked_percent(int(written), path) if kind == UTILIZATION else parse_quantity_milli(written, path)

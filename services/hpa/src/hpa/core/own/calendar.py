@@ -197,9 +197,12 @@ def _clock_change_s(low: int, high: int, zone: ZoneInfo) -> int:
 def parse_unix_time_s(text: str, zone: ZoneInfo) -> int:
     """Returns the Unix time of a date or time in the zone, as 2026-11-27 or 2026-11-27T08:00. One with Z is in UTC.
 
-    Raises ValueError.
+    Raises ValueError, also for a time that is before the year 1 or after the year 9999 in UTC.
     """
     written = datetime.fromisoformat(text)
-    if written.tzinfo is not None:
-        return int(written.astimezone(UTC).timestamp())
-    return unix_time_s(written, zone)
+    try:
+        if written.tzinfo is not None:
+            return int(written.astimezone(UTC).timestamp())
+        return unix_time_s(written, zone)
+    except OverflowError as error:
+        raise ValueError(str(error)) from error
