@@ -61,6 +61,8 @@ class FakePlanner:
         self.brakes: dict[str, api.Brake] = {}
         self.confirmations: dict[str, api.Confirmation] = {}
         self.records: tuple[DecisionRecorded, ...] = ()
+        self.history_page = 0
+        """The number of decisions in one answer; 0: all that are asked for."""
         self.exported: list[api.ExportReply] = []
         self.orphans: tuple[api.Orphan, ...] = ()
         self.recoveries = 0
@@ -176,7 +178,13 @@ class FakePlanner:
         if key in self.deleting and self.looks > self.gone_after:
             self.replicas.pop(key, None)
         self._check_known(*key)
-        return self._workload_reply(*key, request.history)
+        reply = self._workload_reply(*key, request.history)
+        if not self.history_page or not request.history:
+            return reply
+        numbers = [str(record.generation) for record in reply.history]
+        first = numbers.index(request.history_from) if request.history_from else 0
+        last = first + self.history_page
+        return replace(reply, history=reply.history[first:last], history_next="".join(numbers[last : last + 1]))
 
     async def list(self, request: api.ListRequest) -> api.ListReply:
         self._note_request(request)

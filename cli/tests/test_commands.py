@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 from spillway import api
 from spillway.api import RequestError
 from spillway.bus import BusUnavailable
+from spillway.events import DecisionRecorded
+from spillway.model import Generation
 from spillway.troubles import TroubleCode
 from spillway_cli import cluster_commands, fleet_commands, local_commands, waiting
 from spillway_cli.config import ADDRESSES_FILE, health_ports_hint
@@ -127,6 +129,19 @@ def test_scale_get_delete(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, m
     absent = spillway("get", "web")
     assert (absent.exit_code, absent.stdout) == (2, "")
     assert absent.stderr == "spillway: workload default/web: not known\n"
+
+
+@pytest.mark.parametrize("page", [0, 1, 2, 3, 4])
+def test_a_history_that_comes_in_pages_is_shown_as_one(spillway: Spillway, manifest: str, page: int) -> None:
+    spillway("apply", "-f", manifest)
+    spillway.planner.records = tuple(
+        DecisionRecorded("default", "web", Generation(7, number), number, "Scale", number, 0, (), (), "", "")
+        for number in (3, 2, 1)
+    )
+    spillway.planner.history_page = page
+    shown = json.loads(spillway("get", "web", "--history", "3", "-o", "json").stdout)
+    assert [record["replicas"] for record in shown["history"]] == [3, 2, 1]
+    assert not shown["history_next"]
 
 
 def test_adopt_and_disown(spillway: Spillway, monkeypatch: pytest.MonkeyPatch, write: Write) -> None:

@@ -138,6 +138,13 @@ async def test_fleets_in_one_redis_do_not_meet(redis_url: str) -> None:
 
 
 @pytest.mark.redis
+async def test_more_calls_than_connections_wait_and_none_is_refused(redis_url: str) -> None:
+    async with RedisStore(StoreSettings(url=redis_url, connections_max=2), "many") as store:
+        await store.put_many({"a": b"1"})
+        assert await asyncio.gather(*(store.get("a") for _ in range(100))) == [b"1"] * 100
+
+
+@pytest.mark.redis
 async def test_a_connection_that_redis_closed_is_made_again(redis_url: str) -> None:
     async with RedisStore(StoreSettings(url=redis_url), "again") as store, redis.Redis.from_url(redis_url) as other:
         await store.put_many({"a": b"1"})

@@ -300,10 +300,41 @@ async def test_a_watch_from_a_position_of_another_log_is_refused_and_ends_nothin
     async with in_process_platform(SMALL) as platform:
         await join_members(platform)
         planner = platform.planner()
-        beyond = position_token({(WORKLOADS.name, 0): 10**6})
-        with pytest.raises(RequestError, match="expected a position of this log that Watch returned"):
-            await anext(planner.watch(WatchRequest(position=beyond)))
+        for elsewhere in ({(WORKLOADS.name, 0): 10**6}, {(WORKLOADS.name, 10**6): 0}):
+            with pytest.raises(RequestError, match="expected a position of this log that Watch returned"):
+                await anext(planner.watch(WatchRequest(position=position_token(elsewhere))))
         assert (await planner.apply(apply_request("web", 2))).placed == 2
+
+
+async def test_a_watch_of_one_namespace_shows_its_workloads_alone() -> None:
+    async with in_process_platform(SMALL) as platform:
+        await join_members(platform)
+        planner = platform.planner()
+        await planner.apply(apply_request("web", 1))
+        await planner.apply(ApplyRequest((deployment("api", "other", 1),)))
+        watch = planner.watch(WatchRequest(NAMESPACE))
+        first = await anext(watch)
+        await planner.scale(ScaleRequest("other", "api", 2))
+        await planner.scale(ScaleRequest(NAMESPACE, "web", 2))
+        then = await anext(watch)
+        await watch.aclose()  # type: ignore[attr-defined]
+        assert {(reply.namespace, reply.name) for reply in (first, then)} == {(NAMESPACE, "web")}
+
+
+async def test_a_long_history_comes_in_pages() -> None:
+    settings = PlannerSettings(history_page_bytes=1)
+    async with in_process_platform(SMALL, planner_settings=settings) as platform:
+        await join_members(platform)
+        planner = platform.planner()
+        for replicas in (3, 5, 7):
+            await planner.apply(apply_request("web", replicas))
+        await asyncio.sleep(3)
+        reply = await planner.get(GetRequest(NAMESPACE, "web", 10))
+        found = [[one.replicas for one in reply.history]]
+        while reply.history_next:
+            reply = await planner.get(GetRequest(NAMESPACE, "web", 10, reply.history_next))
+            found.append([one.replicas for one in reply.history])
+        assert found == [[7], [5], [3]]
 
 
 async def test_a_flushed_store_is_filled_again() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from spillway.api import (
     ApplyRequest,
     BatchItem,
     DeleteRequest,
+    DisownRequest,
     GetRequest,
     ListRequest,
     PlanBatchReply,
@@ -28,7 +30,7 @@ from spillway.api_lending import PauseLendingRequest
 from spillway.api_scaling import DeletePolicyRequest
 from spillway.reasons import TOO_MANY_WAIT
 from spillway.rpc.callers import Caller
-from spillway.rpc.security import CALLER, LOCAL_CALLER
+from spillway.rpc.security import CALLER, COUNT_CALLS, LOCAL_CALLER
 from spillway_local.fleet_plan import deployment
 from spillway_local.in_process import InProcess, in_process_platform
 
@@ -129,6 +131,62 @@ async def test_a_batch_asked_again_with_its_keys_has_the_same_answers() -> None:
         first = await platform.planner().plan_batch(request)
         await asyncio.sleep(1)
         assert await platform.planner().plan_batch(request) == without_inputs(first)
+
+
+def large_deployment() -> str:
+    """A workload whose declaration has some 9 kB."""
+    found = json.loads(deployment("web", NAMESPACE, 1))
+    found["spec"]["template"]["spec"]["containers"][0]["args"] = ["x" * 8_000]
+    return json.dumps(found)
+
+
+async def test_a_batch_writes_no_more_of_its_workloads_again_than_its_bound() -> None:
+    """A Scale of 40 bytes writes the whole declaration. A repetition writes nothing, and its answers are known."""
+    async with in_process_platform(services=DECIDING, planner_settings=PlannerSettings(batch_bytes_max=20_000)) as one:
+        await join_members(one)
+        planner = one.planner()
+        await planner.apply(ApplyRequest((large_deployment(),)))
+        twice = PlanBatchRequest((item_to_scale("web", 2, "a"), item_to_scale("web", 3, "b")))
+        with pytest.raises(RequestError) as refused:
+            await planner.plan_batch(PlanBatchRequest((*twice.items, item_to_scale("web", 4))))
+        assert refused.value.code == "INVALID_ARGUMENT"
+        assert "items: 2" in refused.value.text
+        assert "expected at most 20000 bytes of declarations that the items write again" in refused.value.text
+        assert (await planner.get(GetRequest(NAMESPACE, "web"))).placement.replicas == 1
+        first = await planner.plan_batch(twice)
+        assert [answer.code for answer in first.answers] == ["OK", "OK"]
+        assert await planner.plan_batch(twice) == without_inputs(first)
+
+
+LARGE = (
+    # A request about a workload whose declaration has some 9 kB, and the further calls that it counts for.
+    pytest.param(lambda planner: planner.scale(ScaleRequest(NAMESPACE, "web", 2)), 9, id="scale"),
+    pytest.param(lambda planner: planner.delete(DeleteRequest(NAMESPACE, "web")), 9, id="delete"),
+    pytest.param(lambda planner: planner.disown(DisownRequest(NAMESPACE, "web")), 9, id="disown"),
+    pytest.param(
+        lambda planner: planner.plan_batch(PlanBatchRequest((item_to_scale("web", 2), item_to_scale("web", 3)))),
+        18,
+        id="two in a batch",
+    ),
+    pytest.param(lambda planner: planner.scale(ScaleRequest(NAMESPACE, "none", 2)), 0, id="of no workload"),
+    pytest.param(lambda planner: planner.apply(item_to_apply(0).apply), 0, id="an apply brings its bytes itself"),
+)
+
+
+@pytest.mark.parametrize(("ask", "calls"), LARGE)
+async def test_a_request_counts_as_calls_for_what_it_writes_again(
+    ask: Callable[[Any], Awaitable[Any]], calls: int
+) -> None:
+    counted = list[int]()
+    settings = PlannerSettings(call_bytes=1000)
+    async with in_process_platform(services=DECIDING, planner_settings=settings) as platform:
+        await join_members(platform)
+        await platform.planner().apply(ApplyRequest((large_deployment(),)))
+        token = COUNT_CALLS.set(counted.append)
+        with suppress(RequestError):
+            await ask(platform.planner())
+        COUNT_CALLS.reset(token)
+    assert sum(counted) == calls
 
 
 @pytest.mark.parametrize(

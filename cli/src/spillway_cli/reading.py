@@ -5,6 +5,7 @@ This module imports nothing that only commands with changes need, because lists 
 
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import typer
 
@@ -34,12 +35,21 @@ def show_workload_or_policies(
             return
         space = namespace or config.namespace
         async with planner_client(config) as client, workload_namespace_hint(client, space, name):
-            reply = await client.get(api.GetRequest(space, name, history))
+            reply = await get_with_history(client, space, name, history)
         show_answer(
             reply, output.machine_format or Format.table, lambda: stdout_console().print(tables.render_workload(reply))
         )
 
     run_with_config(context, read_and_print)
+
+
+async def get_with_history(client: PlannerClient, namespace: str, name: str, history: int) -> api.WorkloadReply:
+    """Returns a workload with its last decisions. A long history comes in several answers."""
+    reply = await client.get(api.GetRequest(namespace, name, history))
+    while reply.history_next:
+        page = await client.get(api.GetRequest(namespace, name, history, reply.history_next))
+        reply = replace(reply, history=reply.history + page.history, history_next=page.history_next)
+    return reply
 
 
 def show_workloads(context: typer.Context, namespace: str, output: Format) -> None:

@@ -23,6 +23,7 @@ from spillway_cli.grouping import RequestGroup, group_by_workload
 from spillway_cli.manifests import text_with_places
 from spillway_cli.options import Format, Namespace, Output, config_of
 from spillway_cli.output import print_for_machines, stdout_console
+from spillway_cli.reading import get_with_history
 from spillway_cli.session import run_with_planner_client
 
 app = typer.Typer()
@@ -48,7 +49,7 @@ def replay(
 
     async def replay_decision(client: PlannerClient, config: Config) -> Code:
         space, given = split_name(name, namespace or config.namespace)
-        history = (await client.get(api.GetRequest(space, given, HISTORY_MAX))).history
+        history = (await get_with_history(client, space, given, HISTORY_MAX)).history
         record = _chosen_decision(history, decision, f"{space}/{given}")
         try:
             found = replay_division(record)

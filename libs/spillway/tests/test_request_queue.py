@@ -10,9 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spillway.api import RequestError
+from spillway.events import BrakeSet
 from spillway.model import Generation
 from spillway.reasons import TOO_MANY_WAIT
-from spillway.running.request_queue import Decide, NotYet, RequestQueue, RequestSettings, WaitingCall, may_add_requests
+from spillway.running.request_queue import (
+    BugMet,
+    Decide,
+    NotYet,
+    RequestQueue,
+    RequestSettings,
+    WaitingCall,
+    may_add_requests,
+)
 
 GROUP, PASSED_OVER = 3, 2
 BOUNDS = RequestSettings(
@@ -285,5 +294,55 @@ def test_who_went_away_while_it_was_put_off_holds_nobody_up() -> None:
         later = queue.put_request(lambda generation: ([], "scaled"), "sample", about="web")
         queue.decide_next_group(lambda: Generation(1, 1)).send_answers()
         assert later.answer.result() == "scaled"
+
+    asyncio.run(body())
+
+
+BATCH = object()
+ENDS_OF_A_GROUP = (
+    # What bounds the group, and the sizes of the groups of five single requests and a batch of three.
+    pytest.param({}, [GROUP, 5], id="its number; a batch is not divided"),
+    pytest.param({"group_seconds": 0.0}, [1, 1, 1, 1, 1, 3], id="its time"),
+    pytest.param({"group_bytes_max": 1}, [1, 1, 1, 1, 1, 3], id="its bytes"),
+    pytest.param({"group_bytes_max": 15_000}, [2, 2, 4], id="the bytes of two"),
+    pytest.param({"group_seconds": 0.0, "batch_seconds": 0.0}, [1] * 8, id="the time of a batch, which goes on next"),
+)
+
+
+@pytest.mark.parametrize(("bounds", "sizes"), ENDS_OF_A_GROUP)
+def test_a_group_ends_at_its_number_its_time_and_its_bytes(bounds: dict[str, float], sizes: list[int]) -> None:
+    """Two hundred slow or large requests of one caller are not one step, for which all others wait."""
+
+    async def decide_all() -> list[int]:
+        queue, found = RequestQueue(replace(BOUNDS, **bounds), "ask again"), list[int]()  # type: ignore[arg-type]
+        for number in range(8):
+            event = BrakeSet(str(number), "r" * 10_000, "", number)
+            batch = BATCH if number >= 5 else None
+            queue.put_request(lambda _, event=event: ([event], None), "sample", batch)  # type: ignore[misc]
+        queue.asked.set()
+        while queue.asked.is_set():
+            queue.asked.clear()
+            found.append(queue.decide_next_group(lambda: Generation(1, 1)).answer_count)
+        return found
+
+    assert asyncio.run(decide_all()) == sizes
+
+
+def test_a_bug_in_a_group_leaves_the_requests_after_it_in_the_queue() -> None:
+    """They are refused when the turn ends, and their callers do not wait until their time is over."""
+
+    async def body() -> None:
+        queue = RequestQueue(BOUNDS, "ask again")
+
+        def broken(generation: Generation) -> tuple[list[object], None]:
+            raise ZeroDivisionError
+
+        queue.put_request(broken, "sample")  # type: ignore[arg-type, var-annotated]
+        later = queue.put_request(lambda generation: ([], "decided"), "sample")
+        with pytest.raises(BugMet):
+            queue.decide_next_group(lambda: Generation(1, 1))
+        queue.refuse_all("the turn has ended")
+        with pytest.raises(RequestError, match="the turn has ended"):
+            await later.answer
 
     asyncio.run(body())

@@ -32,7 +32,7 @@ from spillway.rpc.client import ClientTimeouts, PlannerClient
 from spillway.rpc.endpoints import is_loopback
 from spillway.rpc.fleets import FLEET_KEY, fleet_in_metadata
 from spillway.rpc.namespaces import check_namespaces
-from spillway.rpc.security import CALLER, Caller, Gate, RpcSettings, UnsafeBind
+from spillway.rpc.security import CALLER, Caller, Gate, RpcSettings, UnsafeBind, count_further_calls
 from spillway.rpc.server import RpcServer
 from spillway.running.process import OperatorError
 from spillway.wire import TooManyEntries
@@ -683,6 +683,23 @@ async def test_each_caller_has_its_own_rate(callers: str) -> None:
         async with PlannerClient([server.address], token="s") as client:
             for _ in range(3):
                 await client.get(api.GetRequest("a", "b"))
+            code, text = await refusal_of_call(client.get(api.GetRequest("a", "b")))
+            assert (code, "slow" in text) == ("RESOURCE_EXHAUSTED", True)
+        async with PlannerClient([server.address], token="r") as client:
+            await client.get(api.GetRequest("a", "b"))
+
+
+async def test_what_a_request_counts_for_while_it_is_answered_is_of_its_callers_rate(callers: str) -> None:
+    """A Scale of a large workload is a short request, and costs the log and its readers a large one."""
+
+    async def answer_large(_: Any) -> Any:
+        count_further_calls(9)
+        return ROUND_TRIPS["get"][1]
+
+    planner = FakePlanner(get=answer_large)
+    async with RpcServer(planner, local_settings(callers=callers, requests_burst=10)) as server:
+        async with PlannerClient([server.address], token="s") as client:
+            await client.get(api.GetRequest("a", "b"))
             code, text = await refusal_of_call(client.get(api.GetRequest("a", "b")))
             assert (code, "slow" in text) == ("RESOURCE_EXHAUSTED", True)
         async with PlannerClient([server.address], token="r") as client:

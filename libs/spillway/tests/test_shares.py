@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from spillway import api
 from spillway.api import RequestError
 from spillway.reasons import TOO_MANY_RUN
 from spillway.rpc.callers import Caller
@@ -32,6 +33,20 @@ async def test_of_many_that_come_at_once_a_turn_of_the_loop_computes_a_share(ver
     turns = [after - before for before, after in pairwise(at_each_turn)]
     assert max(turns) <= 2, turns
     await asyncio.gather(*calls)
+
+
+@pytest.mark.parametrize(("history", "is_computed"), [(0, False), (200, True)])
+async def test_a_get_of_past_decisions_is_computed_and_any_other_is_not(history: int, is_computed: bool) -> None:
+    shares, request, running = Shares(ONE), api.GetRequest("shop", "web", history), list[int]()
+
+    async def answer(number: int) -> None:
+        async with shares.computation_place(SHOP, "get", request):
+            running.append(number)
+            await asyncio.sleep(0)
+            running.append(-number)
+
+    await asyncio.gather(answer(1), answer(2))
+    assert (running == [1, -1, 2, -2]) == is_computed
 
 
 async def test_another_caller_waits_for_none_of_them() -> None:

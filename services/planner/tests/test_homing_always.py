@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from planner.core.background.homing import LOOK_SECONDS, Homing
-from planner.core.background.overflow import first_tier_of_cluster
+from planner.core.background.overflow import first_tier_by_cluster
 from planner.core.background.round import RoundStep
 from planner.core.knowledge.allowance import CAUSE_HOME
 from planner.core.knowledge.rules import PlannerRules
@@ -101,7 +101,7 @@ class HomingAlways(World):
         assert not others
         assert sum(more.values()) == count
         assert workload.parts[source].replicas == before[source].replicas, "none leaves before it is replaced"
-        tiers = {cluster.cluster: first_tier_of_cluster(policy, cluster) for cluster in state.joined_clusters()}
+        tiers = first_tier_by_cluster(policy, state.joined_clusters())
         margin = max(1, -(-workload.declared.replicas // 10))
         assert sum(self.least_room_held(name, key) for name in tiers if tiers[name] < tiers[source]) >= count + margin
         for name, arrived in more.items():

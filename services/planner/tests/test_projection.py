@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from planner.api.past_decisions import PastDecisions
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.log.projection import HistoryBounds, Projection
@@ -37,51 +38,51 @@ async def running_projection() -> AsyncIterator[tuple[Projection, MemoryStore, W
         await asyncio.wait({running})
 
 
-async def recorded_replicas(projection: Projection, name: str = "web") -> list[int]:
+async def recorded_replicas(store: MemoryStore, name: str = "web") -> list[int]:
     await asyncio.sleep(SETTLED)
-    return [event.replicas for event in await projection.decision_history("shop", name, 9)]
+    return [event.replicas for event in await PastDecisions(store, 1, 1).read_all("shop", name, 9)]
 
 
 async def test_what_was_read_is_not_added_when_it_is_told() -> None:
     """A commit may be read before who wrote it goes on."""
-    async with running_projection() as (projection, _, writer):
+    async with running_projection() as (projection, store, writer):
         await writer.write_events([decision_recorded(1), decision_recorded(2), decision_recorded(3)])
-        assert await recorded_replicas(projection) == [3, 2, 1]
+        assert await recorded_replicas(store) == [3, 2, 1]
         projection.queue_decisions([decision_recorded(2), decision_recorded(3)])
         await writer.write_events([decision_recorded(4)])
         projection.queue_decisions([decision_recorded(4)])
-        assert await recorded_replicas(projection) == [4, 3, 2, 1]
+        assert await recorded_replicas(store) == [4, 3, 2, 1]
 
 
 async def test_what_is_told_is_not_read_back() -> None:
     """It is in the store though no log has it, and the newest are kept."""
-    async with running_projection() as (projection, _, _writer):
+    async with running_projection() as (projection, store, _):
         await asyncio.sleep(SETTLED)
         for sequence in range(1, 7):
             projection.queue_decisions([decision_recorded(sequence)])
             await asyncio.sleep(0.01)
-        assert await recorded_replicas(projection) == [6, 5, 4, 3, 2]
+        assert await recorded_replicas(store) == [6, 5, 4, 3, 2]
 
 
 async def test_more_than_may_wait_is_read_from_the_log() -> None:
-    async with running_projection() as (projection, _, writer):
+    async with running_projection() as (projection, store, writer):
         await asyncio.sleep(SETTLED)
         events = [decision_recorded(sequence) for sequence in range(1, 6)]
         await writer.write_events(events)
         projection.queue_decisions(events[:1])
         projection.queue_decisions(events[1:])
-        assert await recorded_replicas(projection) == [5, 4, 3, 2, 1]
+        assert await recorded_replicas(store) == [5, 4, 3, 2, 1]
 
 
 async def test_a_turn_reads_all_again() -> None:
     """Others wrote meanwhile, and this instance was told of none of it."""
-    async with running_projection() as (projection, _, writer):
+    async with running_projection() as (projection, store, writer):
         await writer.write_events([decision_recorded(1)])
-        assert await recorded_replicas(projection) == [1]
+        assert await recorded_replicas(store) == [1]
         await writer.write_events([decision_recorded(2)])
-        assert await recorded_replicas(projection) == [1]
+        assert await recorded_replicas(store) == [1]
         projection.begin_turn()
-        assert await recorded_replicas(projection) == [2, 1]
+        assert await recorded_replicas(store) == [2, 1]
 
 
 async def test_a_store_that_is_back_has_what_it_missed() -> None:
@@ -92,4 +93,4 @@ async def test_a_store_that_is_back_has_what_it_missed() -> None:
         projection.queue_decisions([decision_recorded(1)])
         await asyncio.sleep(2)
         store.available = True
-        assert await recorded_replicas(projection) == [1]
+        assert await recorded_replicas(store) == [1]

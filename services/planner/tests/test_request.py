@@ -334,7 +334,7 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
             deployment(),
             placement_policy(tiers=[{"name": n, "clusters": {"excluded": ["x"] * 1001}} for n in ("a", "b")]),
         ),
-        "PlacementPolicy.spec: names, tiers, regions, zones, labels and exclusions of clusters: 2002: expected at most",
+        "regions, zones and labels of clusters: 2002: expected at most 2000 in all",
     ),
     "more names of clusters in weights": (
         (
@@ -346,7 +346,26 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
                 }
             ),
         ),
-        "PlacementPolicy.spec: names, tiers, regions, zones, labels and exclusions of clusters: 2002: expected at most",
+        "regions, zones and labels of clusters: 2002: expected at most 2000 in all",
+    ),
+    "more weights of all tiers than are looked through": (
+        (
+            deployment(),
+            placement_policy(
+                tiers=[{"name": n, "split": "Weighted", "weights": [{"weight": 1}] * 1000} for n in ("a", "b")],
+            ),
+        ),
+        "regions, zones and labels of clusters: 2002: expected at most 2000 in all",
+    ),
+    "limits beside weights": (
+        (
+            deployment(),
+            placement_policy(
+                tiers=[{"name": "a", "split": "Weighted", "weights": [{"weight": 1}] * 1000}],
+                limits=[{"cluster": f"c{number}"} for number in range(1000)],
+            ),
+        ),
+        "regions, zones and labels of clusters: 2001: expected at most 2000 in all",
     ),
     "a strategy that is none": (
         (deployment(), placement_policy(strategy={"name": "Karmada"})),

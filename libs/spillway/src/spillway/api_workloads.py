@@ -8,9 +8,15 @@ from spillway.model_basics import ClusterInput, ObjectReference
 
 @dataclass(frozen=True, slots=True)
 class GetRequest:
+    """Asks for a workload. history: the number of its past decisions to add, the newest ones.
+
+    history_from: of these, only this decision and older ones. Empty: all.
+    """
+
     namespace: str
     name: str
     history: int = 0
+    history_from: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +106,17 @@ class ClusterStatus:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadReply:
-    """A workload. history: newest first. gone: True if it is no longer declared; then only name and history are set."""
+    """A workload. history: newest first. gone: True if it is no longer declared; then only name and history are set.
+
+    history_next: the history_from of a request for the decisions that this answer has no room for. Empty: none is left.
+    """
 
     placement: PlacementReply
     kind: str
     statuses: tuple[ClusterStatus, ...]
     history: tuple[DecisionRecorded, ...]
     gone: bool = False
+    history_next: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,11 +73,17 @@ Fill = Callable[[Any, str, Any], None]
 Read = Callable[[Any, str], Any]
 
 _READS: dict[type, Callable[[Message], Any]] = {}
+_WRITES: dict[type, Callable[[Any], bytes]] = {}
 
 
 def register_reader(kind: type[T], read: Callable[[Message], T]) -> None:
     """Sets the function that reads a class inside other messages. Call it before the first such value is read."""
     _READS[kind] = read
+
+
+def register_writer(kind: type[T], write: Callable[[T], bytes]) -> None:
+    """Sets the function that serializes a class inside other messages. Call it before the first one is written."""
+    _WRITES[kind] = write
 
 
 @cache
@@ -115,8 +121,12 @@ def _nested_converter(kind: type) -> tuple[Fill, Read]:
     def fill_nested(message: Any, name: str, value: Any) -> None:
         nested = getattr(message, name)
         nested.SetInParent()
-        fill_message(value, nested)
+        if write is None:
+            fill_message(value, nested)
+        else:
+            nested.MergeFromString(write(value))
 
+    write = _WRITES.get(kind)
     if read := _READS.get(kind):
         return fill_nested, lambda message, name: read(getattr(message, name))
     return fill_nested, lambda message, name: value_from_message(getattr(message, name), kind)

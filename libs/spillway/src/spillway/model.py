@@ -184,7 +184,7 @@ class PodTraits:
 
 
 class _HashedOnce:
-    """Adds a slot that caches the hash, because shapes are keys in many tables."""
+    """Adds a slot that caches the hash, because shapes, policies and their parts are keys in many tables."""
 
     __slots__ = ("hashed",)
 
@@ -280,7 +280,7 @@ class ClusterWeight:
 
 
 @dataclass(frozen=True, slots=True)
-class Tier:
+class Tier(_HashedOnce):
     """One step of a policy: which clusters, how replicas are split among them, and on which nodes.
 
     node_groups: False places on nodes that exist, True on nodes that the clusters' node groups would make.
@@ -292,6 +292,13 @@ class Tier:
     split: str
     node_groups: bool
     weights: tuple[ClusterWeight, ...] = ()
+
+    def __hash__(self) -> int:
+        known: int | None = getattr(self, "hashed", None)
+        if known is None:
+            known = hash((self.name, self.clusters, self.split, self.node_groups, self.weights))
+            object.__setattr__(self, "hashed", known)
+        return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,7 +323,7 @@ class GroupSpread:
 
 
 @dataclass(frozen=True, slots=True)
-class Strategy:
+class Strategy(_HashedOnce):
     """A way to divide replicas that replaces the splits of the tiers, one of STRATEGIES.
 
     alternatives: only the first tier that takes all replicas is used, instead of one tier after the other.
@@ -329,9 +336,16 @@ class Strategy:
     alternatives: bool = False
     avoid_disruption: bool = True
 
+    def __hash__(self) -> int:
+        known: int | None = getattr(self, "hashed", None)
+        if known is None:
+            known = hash((self.name, self.weights, self.spread, self.alternatives, self.avoid_disruption))
+            object.__setattr__(self, "hashed", known)
+        return known
+
 
 @dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(_HashedOnce):
     """The placement policy of a workload: the clusters for its replicas, and their order.
 
     on_cluster_loss_seconds: after this time the replicas of a lost cluster are replaced elsewhere; 0 is never.
@@ -349,6 +363,14 @@ class Policy:
     priority: int = 0
     overflow_stays: bool = False
     work: str = "Online"
+
+    def __hash__(self) -> int:
+        known: int | None = getattr(self, "hashed", None)
+        if known is None:
+            numbers = (self.on_cluster_loss_seconds, self.rollout_all, self.priority, self.overflow_stays)
+            known = hash((self.tiers, self.limits, self.unplaceable, numbers, self.strategy, self.work))
+            object.__setattr__(self, "hashed", known)
+        return known
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,6 +79,8 @@ class RedisStore:
     def __init__(self, settings: StoreSettings, fleet: str) -> None:
         self._settings = settings
         self._prefix = f"spillway:{fleet}:"
+        self._places = asyncio.Semaphore(settings.connections_max)
+        """A call without a free connection waits for one, in the order of the calls. The pool would refuse it."""
 
     async def __aenter__(self) -> Self:
         seconds = self._settings.timeout_seconds
@@ -189,7 +191,7 @@ class RedisStore:
     async def _bounded_call(self, call: str) -> AsyncIterator[None]:
         started = time.perf_counter()
         try:
-            async with asyncio.timeout(self._settings.timeout_seconds):
+            async with asyncio.timeout(self._settings.timeout_seconds), self._places:
                 yield
         except (RedisError, TimeoutError, OSError) as error:
             metrics.STORE_FAILURES.labels(call).inc()

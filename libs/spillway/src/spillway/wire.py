@@ -20,6 +20,7 @@ from spillway.messages import (
     check_entry_count,
     fill_message,
     register_reader,
+    register_writer,
     value_from_message,
 )
 from spillway.model import HostPort, Int64s, LabelSet, NodeColumns, PodTable, PodTerm, Policy, Taint
@@ -47,6 +48,8 @@ _ENTRIES_MAX: dict[type, int] = {BacklogObserved: BACKLOG_ENTRIES_MAX}
 POLICIES_KEPT_MAX, POLICY_BYTES_KEPT_MAX = 256, 8192
 """The number of recently read policies, and the largest size of one, for which equal policies share one value in
 memory."""
+POLICIES_WRITTEN_MAX = 64
+"""The number of recently written policies whose bytes are kept."""
 
 
 class UnknownKind(UnreadableMessage):
@@ -129,7 +132,16 @@ def _shared_policy(data: bytes) -> Policy:
     return _kept_policy(data) if len(data) <= POLICY_BYTES_KEPT_MAX else _decode_policy(data)
 
 
+@lru_cache(maxsize=POLICIES_WRITTEN_MAX)
+def _encode_policy(policy: Policy) -> bytes:
+    """Returns a policy's bytes. Each change of a workload's size writes its policy again, which may be long."""
+    message = events_pb2.Policy()
+    fill_message(policy, message)
+    return message.SerializeToString()
+
+
 register_reader(Policy, lambda message: _shared_policy(message.SerializeToString()))
+register_writer(Policy, _encode_policy)
 
 
 # ── Columns ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -33,9 +33,11 @@ async def main(process: Process) -> None:
     async with (
         KafkaBus(kafka, "", f"spillway/planner/{process.instance}") as bus,
         RedisStore(redis, bus.fleet_id) as store,
+        RedisStore(redis, bus.fleet_id) as reader,
     ):
         clocks = PlannerClocks(steady_seconds, lambda: time.time_ns() // 1_000_000)
-        planner = Planner(bus, store, settings, instance_name_with_address(process, rpc), clocks)
+        # Callers' reads have connections of their own: otherwise many of them would delay what the planner writes.
+        planner = Planner(bus, store, settings, instance_name_with_address(process, rpc), clocks, reader)
         await serve_standby(
             process, bus, RpcServer(planner, rpc, fleet=bus.fleet_id, prepare=planner.prepare_request), planner
         )

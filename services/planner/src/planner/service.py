@@ -16,6 +16,7 @@ from planner.api.adoptions import Adoptions
 from planner.api.answer_call import Decide, T
 from planner.api.confined import clusters_seen_by
 from planner.api.explanations import Explanations
+from planner.api.past_decisions import DecisionsPage, PastDecisions
 from planner.api.prepared import prepare_request
 from planner.api.watches import CurrentState, Watches
 from planner.core.background.round import (
@@ -35,7 +36,14 @@ from planner.core.knowledge.subject import Moment
 from planner.core.requests import answers, autoscaling, braking, decisions, disowning, membership, node_list
 from planner.core.requests.decisions import UndecidedRequest, UnheardRequest
 from planner.core.requests.patience import UndecidedRequests
-from planner.core.requests.queueing import ANY, FIRST, QueuePlace, queue_place_of
+from planner.core.requests.queueing import (
+    ANY,
+    FIRST,
+    QueuedRequest,
+    QueuePlace,
+    bytes_written_again,
+    queue_place_of,
+)
 from planner.gauges import age_seconds_by_cluster, hide_gauges, show_brakes, show_state
 from planner.log.intake import PlannerIntake, follower_into
 from planner.log.projection import Projection, Store
@@ -45,10 +53,10 @@ from spillway.addresses import CAPACITY_CHANGES, SCALE, WORKLOAD_STATUS
 from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Headers, Offsets, Record
 from spillway.dead_letters import UnwritableEvent
-from spillway.events import DecisionRecorded, PlacementDecided
+from spillway.events import PlacementDecided
 from spillway.feasibility.cluster_view import NEVER, WorkloadKey
 from spillway.model import Generation
-from spillway.rpc.security import CALLER, current_caller_name
+from spillway.rpc.security import CALLER, count_further_calls, current_caller_name
 from spillway.running.failed_decisions import FailedDecisions
 from spillway.running.following import Follower
 from spillway.running.request_queue import Decisions, NotYet, WaitingCall, Written
@@ -75,7 +83,16 @@ class PlannerClocks:
 class Planner:
     """Answers spillway.v1.Planner. Any number of instances follow; the one whose turn it is decides."""
 
-    def __init__(self, bus: Bus, store: Store, settings: PlannerSettings, instance: str, clocks: PlannerClocks) -> None:
+    def __init__(
+        self,
+        bus: Bus,
+        store: Store,
+        settings: PlannerSettings,
+        instance: str,
+        clocks: PlannerClocks,
+        reader: Store | None = None,
+    ) -> None:
+        """Begins without state. reader: the store for callers' reads, if it is not the one for writes."""
         self._bus = bus
         self._settings = settings
         self._clocks = clocks
@@ -108,7 +125,10 @@ class Planner:
             settings.rules(), settings.request_seconds, settings.asked_again_seconds, settings.requests_waiting_max
         )
         self._projection = Projection(bus, store, lambda: self.state, settings.history_bounds())
-        self._explanations = Explanations(self._projection.decision_history, settings.history_kept_max)
+        self._past_decisions = PastDecisions(
+            reader or store, settings.history_reads_caller_max, settings.history_page_bytes
+        )
+        self._explanations = Explanations(self._past_decisions.read_all, settings.history_kept_max)
 
     @property
     def state(self) -> PlannerState:
@@ -296,13 +316,13 @@ class Planner:
     async def apply(self, request: api.ApplyRequest) -> api.PlacementReply:
         request = self.prepare_request(request)
         await self._admissions.await_admitted_shapes((request,))
-        place = self._note_priority(queue_place_of(self.state, request))
+        place = self._note_priority(self._counted_place(request))
         return await self._queue_and_answer(
             "apply", lambda state, moment: decisions.decide_apply(state, request, moment).events_and_reply, place
         )
 
     async def scale(self, request: api.ScaleRequest) -> api.PlacementReply:
-        place = self._note_priority(queue_place_of(self.state, request))
+        place = self._note_priority(self._counted_place(request))
         return await self._queue_and_answer(
             "scale", lambda state, moment: decisions.decide_scale(state, request, moment).events_and_reply, place
         )
@@ -313,7 +333,8 @@ class Planner:
         self.standby.check_may_ask(len(asked), current_caller_name())  # Again below: the wait may have ended the turn.
         await self._admissions.await_admitted_shapes([item.apply for item in request.items if item.apply is not None])
         self.standby.check_may_ask(len(asked), current_caller_name())
-        places = [self._note_priority(queue_place_of(self.state, item.asked)) for item in asked]
+        batches.check_batch_bytes(self.state, asked, self._settings.batch_bytes_max)
+        places = [self._note_priority(self._counted_place(item.asked)) for item in asked]
         waiting = [
             self._queue_request(item.verb, item.decide, of, request) for item, of in zip(asked, places, strict=True)
         ]
@@ -321,13 +342,13 @@ class Planner:
         return batches.batch_reply(await asyncio.gather(*answers, return_exceptions=True))
 
     async def delete(self, request: api.DeleteRequest) -> api.PlacementReply:
-        place = queue_place_of(self.state, request)
+        place = self._counted_place(request)
         return await self._queue_and_answer(
             "delete", lambda state, moment: decisions.decide_delete(state, request, moment).events_and_reply, place
         )
 
     async def migrate(self, request: api.MigrateRequest) -> api.PlacementReply:
-        place = queue_place_of(self.state, request)
+        place = self._counted_place(request)
         return await self._queue_and_answer(
             "migrate", lambda state, moment: decisions.decide_migrate(state, request, moment).events_and_reply, place
         )
@@ -336,7 +357,7 @@ class Planner:
         return await self._adoptions.adopt(request)
 
     async def disown(self, request: api.DisownRequest) -> api.PlacementReply:
-        place = queue_place_of(self.state, request)
+        place = self._counted_place(request)
         return await self._queue_and_answer(
             "disown", lambda state, moment: disowning.decide_disown(state, request, moment).events_and_reply, place
         )
@@ -420,24 +441,25 @@ class Planner:
 
     async def get(self, request: api.GetRequest) -> api.WorkloadReply:
         await self.standby.wait_until_readable()
-        history = await self._past_decisions(request)
-        reply = answers.get_workload(self.state, request, history)
-        return replace(reply, placement=replace(reply.placement, stale=not self.is_active))
+        page = await self._decisions_page(request)
+        reply = answers.get_workload(self.state, request, page.records)
+        placement = replace(reply.placement, stale=not self.is_active)
+        return replace(reply, placement=placement, history_next=page.next_from)
 
-    async def _past_decisions(self, request: api.GetRequest) -> tuple[DecisionRecorded, ...]:
+    async def _decisions_page(self, request: api.GetRequest) -> DecisionsPage:
         """Returns the past decisions that the reply shows.
 
         Raises StoreUnavailable only if the caller asked for the history. Otherwise the reply goes without it.
         """
         count = answers.history_count(self.state, request, self._settings.history_kept_max)
         if not count:
-            return ()
+            return DecisionsPage()
         try:
-            return await self._projection.decision_history(*answers.workload_key(request), count)
+            return await self._past_decisions.read_page(*answers.workload_key(request), count, request.history_from)
         except StoreUnavailable:
             if request.history:
                 raise
-            return ()
+            return DecisionsPage()
 
     async def list(self, request: api.ListRequest) -> api.ListReply:
         await self.standby.wait_until_readable()
@@ -462,6 +484,11 @@ class Planner:
         await self.standby.wait_until_readable()
         async for reply in self._watches.watch(request, self._current, self.standby.positions):
             yield reply
+
+    def _counted_place(self, request: QueuedRequest) -> QueuePlace:
+        """Returns a request's place. Raises TooManyCalls if what it writes is beyond its caller's rate."""
+        count_further_calls(bytes_written_again(self.state, request) // self._settings.call_bytes)
+        return queue_place_of(self.state, request)
 
     def _note_priority(self, place: QueuePlace) -> QueuePlace:
         """Lowers `_lowest_asked`, the lowest priority of the requests that are decided next. Returns the place."""

@@ -185,6 +185,16 @@ class PlannerSettings(StandbySettings):
         "largest number of Apply and Scale items in one PlanBatch, which are decided and written together",
         "this bounds one step, for which others wait; a client with more items sends several batches",
     )
+    batch_bytes_max: int = constant(
+        16 * 2**20,
+        "largest number of bytes of declarations that one PlanBatch may write again",
+        "this bounds one transaction, which is held in memory as a whole; a client sends several batches",
+    )
+    call_bytes: int = constant(
+        64 * 1024,
+        "bytes of a declaration that count as one more call in the rate of a caller who has them written again",
+        "a short request about a large workload costs the log and its readers as much as a long request",
+    )
     find_seconds: float = constant(
         6.0,
         "longest time in seconds that an Adopt waits for clusters to report what runs there",
@@ -206,6 +216,16 @@ class PlannerSettings(StandbySettings):
         "one burst of changes is far smaller, and a client whose watch was ended starts another one",
     )
     history_kept_max: int = setting(200, "largest number of decisions that the store keeps for one workload", least=1)
+    history_page_bytes: int = constant(
+        2**20,
+        "bytes of past decisions after which the answer to a Get ends",
+        "an answer is made in one piece, for which other callers wait; clients ask for the next page",
+    )
+    history_reads_caller_max: int = constant(
+        4,
+        "number of histories that are read from Redis at the same time for one caller; its further reads wait",
+        "this leaves connections to Redis to the next callers",
+    )
     history_gone_seconds: float = constant(
         604_800.0,
         "seconds that the store keeps the decisions on a workload that is no longer declared",

@@ -192,11 +192,22 @@ methods."""
 CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
 """The caller of the present request, for code that finds its namespace only while it answers."""
 
+COUNT_CALLS: ContextVar[Callable[[int], None]] = ContextVar("count_calls", default=lambda calls: None)
+"""A function that counts further calls in the rate of the present request's caller."""
+
 
 def current_caller_name() -> str:
     """Returns the caller whose request is being answered. Empty for our own requests, and without named callers."""
     caller = CALLER.get()
     return "" if caller is LOCAL_CALLER else caller.name
+
+
+def count_further_calls(calls: int) -> None:
+    """Counts a request that is being answered as so many further calls. Raises TooManyCalls beyond the caller's rate.
+
+    Requests of our own, and those of a server without named callers, are not counted.
+    """
+    COUNT_CALLS.get()(calls)
 
 
 def check_bind_address(settings: RpcSettings) -> None:
@@ -314,9 +325,12 @@ class Gate:
         counted where all clients are the same caller.
         """
         check_batch_items(caller, request)
-        items = _item_count(request)
-        if items > 1 and not self.is_open:
-            self._count_calls(caller, items - 1, 1)
+        self.count_further_calls(caller, _item_count(request) - 1)
+
+    def count_further_calls(self, caller: Caller, calls: int) -> None:
+        """Counts calls beside the request's own one. Raises TooManyCalls beyond the rate."""
+        if calls > 0 and not self.is_open:
+            self._count_calls(caller, calls, 1)
 
     def _count_calls(self, caller: Caller, calls: int, taken: int) -> None:
         """Counts calls in the caller's rate. Raises TooManyCalls beyond it. taken: as in _Bucket.take_calls."""

@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final, Never, Self, cast
 
 import grpc
@@ -23,7 +24,7 @@ from spillway.rpc.incoming import parse_request, receive_message, trace_headers_
 from spillway.rpc.listener import Listener
 from spillway.rpc.manifest_reading import ManifestReading, Prepare, unchanged_request
 from spillway.rpc.refusals import Trailer, log_unavailable_refusal, trailer_of_refusal, trailer_sized_text
-from spillway.rpc.security import CALLER, Gate, RpcSettings, TooManyCalls
+from spillway.rpc.security import CALLER, COUNT_CALLS, Gate, RpcSettings, TooManyCalls
 from spillway.rpc.shares import CallerShare, Shares
 from spillway.rpc.trailers import LEADER_TRAILER, PUSHBACK_TRAILER, VERSION_TRAILER
 from spillway.rpc.verbs import LendingApi, PlannerApi, ScalingApi
@@ -238,6 +239,7 @@ class RpcServer:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
             raise
         CALLER.set(caller)
+        COUNT_CALLS.set(partial(self._gate.count_further_calls, caller))
         return caller
 
     async def _receive_message(self, call: Call, caller: Caller, context: Any) -> bytes:
@@ -275,7 +277,8 @@ class RpcServer:
         asked = context.time_remaining()
         seconds = most if asked is None else min(most, asked)
         try:
-            async with asyncio.timeout(seconds) as bound, self._shares.computation_place(CALLER.get(), call.verb):
+            place = self._shares.computation_place(CALLER.get(), call.verb, request)
+            async with asyncio.timeout(seconds) as bound, place:
                 reply = await getattr(self._answers, call.verb)(request)
                 return self._reply_bytes(call, reply)
         except TimeoutError:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Final, NamedTuple
 
 from spillway import metrics
-from spillway.api import RequestError
+from spillway.api import GetRequest, RequestError
 from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.callers import Caller
 from spillway.rpc.holder_places import HolderCounts, HolderPlaces
@@ -28,7 +28,7 @@ COMPUTED: Final = frozenset(
     )
 )
 """Verbs whose answer is computed over all clusters, or is long. The event loop that computes it answers every other
-caller, too.
+caller, too. A Get that asks for past decisions is one of them.
 """
 
 
@@ -69,13 +69,13 @@ class Shares:
             yield
 
     @asynccontextmanager
-    async def computation_place(self, caller: Caller, verb: str) -> AsyncIterator[None]:
+    async def computation_place(self, caller: Caller, verb: str, request: object = None) -> AsyncIterator[None]:
         """Holds a place of the caller's share while an answer is computed. Callers wait first come, first served.
 
         A place is held for at least one iteration of the event loop. Otherwise an answer that is computed in one piece
         would free its place before any other task runs. Such calls would follow each other without end.
         """
-        if verb not in COMPUTED:
+        if verb not in COMPUTED and not (isinstance(request, GetRequest) and request.history):
             yield
             return
         async with self._computing.semaphore_of(caller.name):

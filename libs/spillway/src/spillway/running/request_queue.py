@@ -71,6 +71,21 @@ class RequestSettings:
         "largest number of requests that one transaction decides and writes",
         "this bounds one step, and larger transactions are no faster",
     )
+    group_seconds: float = constant(
+        0.25,
+        "seconds after which a transaction gets no further request or batch",
+        "this bounds how long others wait behind requests that are slow to decide, and is far from the turn's time-out",
+    )
+    group_bytes_max: int = constant(
+        8 * 2**20,
+        "bytes of records after which a transaction gets no further request or batch",
+        "a broker takes so much at once, and each reader of the log holds it in memory",
+    )
+    batch_seconds: float = constant(
+        2.0,
+        "seconds after which a transaction gets no further request of the same batch; the next one goes on with it",
+        "an ordinary batch takes less, and is one transaction; the turn ends after some seconds without an answer",
+    )
     requests_passed_over_max: int = constant(
         10,
         "number of groups that may be decided before a request of a lower priority; then that request goes first",
@@ -87,7 +102,7 @@ class RequestSettings:
 class WaitingCall(Generic[T]):
     """A request that waits for its decision. verb, trace: for its span.
 
-    batch: requests of one batch are decided in one step; None: it belongs to none.
+    batch: requests of one batch are decided in one step if that takes no longer than batch_seconds; None: of none.
     about: the subject of the request. Of two requests about one subject the earlier one is decided first. None: it has
     no subject.
     caller: its name; empty when callers are not identified, or for our own requests.
@@ -132,6 +147,7 @@ class Decisions:
     is still free.
     records: the bytes of each event. They are made before the event is applied to the state. So an event that no record
     can hold fails only its request, and does not end the turn (docs/adr/0037).
+    record_bytes: the bytes of all records' values.
     """
 
     events: list[Written] = field(default_factory=list)
@@ -139,6 +155,7 @@ class Decisions:
     answers: list[tuple[WaitingCall[Any], Any]] = field(default_factory=list)
     refusals: list[tuple[WaitingCall[Any], RequestError]] = field(default_factory=list)
     traces: dict[int, Headers] = field(default_factory=dict)
+    record_bytes: int = 0
 
     def add_events(self, events: Sequence[Written], trace: Headers = (), spare_bytes: int = 0) -> None:
         """Adds events that are decided and not applied yet. Adds all of them, or none and raises UnwritableEvent.
@@ -149,6 +166,7 @@ class Decisions:
         first = len(self.events)
         self.events.extend(events)
         self.records.extend(records)
+        self.record_bytes += sum(len(record.value or b"") for record in records)
         if trace:
             self.set_trace_from(first, trace)
 
@@ -242,52 +260,79 @@ class RequestQueue:
     ) -> Decisions:
         """Decides the next group; each request gets a generation of its own. onto: earlier decisions of the same step.
 
+        The group ends at requests_in_group_max, group_seconds or group_bytes_max, or within a batch at batch_seconds.
         apply: applies the events of a decision to the state. Then a bug costs only the request that met it. None:
         deciding itself may have changed the state, and a bug raises BugMet.
         """
-        decided = Decisions() if onto is None else onto
-        for waiting in self._take_next_group():
-            if waiting.answer.done():  # Its caller went away before a decision.
-                continue
-            before = self._earlier_put_off(waiting)
-            if before is not None:
-                before.requests.append(waiting)
-                continue
-            started_ns = tracing.clock_ns()
-            try:
-                events, reply = waiting.decide(next_generation())
-                trace = tracing.record_decision(f"decide {waiting.verb}", waiting.trace, started_ns)
-                decided.add_events(events, trace, SPARE_BYTES)
-            except NotYet as not_yet:
-                self._put_request_off(_PutOff(not_yet.due, [waiting]))
-                continue
-            except RequestError as error:
-                decided.refusals.append((waiting, error))
-                continue
-            except UnwritableEvent as error:
-                if apply is None:  # Its effect is in the state already.
-                    waiting.fail_call(_refusal_of_unwritable(error))
-                    decided.fail_requests(f"the effects of another request cannot be written: {self.retry}")
-                    raise BugMet(str(error)) from error
-                decided.refusals.append((waiting, _refusal_of_unwritable(error)))
-                continue
-            except Exception as error:
-                what = f"{type(error).__name__}: {error}"
-                waiting.fail_call(
-                    RequestError("INTERNAL", f"a bug stopped this request, and nothing of it was done: {what}")
-                )
-                if apply is None:
-                    decided.fail_requests(f"a bug stopped another request: {self.retry}")
-                    raise BugMet(what) from error
-                log.exception("a bug in a decision")
-                continue
-            if apply is not None:
-                apply(events)
-            decided.answers.append((waiting, reply))
-            waiting.is_decided = True
+        decided, settings = Decisions() if onto is None else onto, self._settings
+        taken, clock = set[WaitingCall[Any]](), asyncio.get_running_loop().time
+        began = clock()
+        until, batch_until = began + settings.group_seconds, began + settings.batch_seconds
+        bytes_until = decided.record_bytes + settings.group_bytes_max
+        try:
+            for run in self._ordered_runs():
+                is_full = len(taken) >= settings.requests_in_group_max or decided.record_bytes >= bytes_until
+                if taken and (is_full or clock() >= until):
+                    break
+                for waiting in run:
+                    if taken and clock() >= batch_until:
+                        break
+                    taken.add(waiting)
+                    self._decide_request(waiting, next_generation, decided, apply)
+        finally:
+            self._waiting = [waiting for waiting in self._waiting if waiting not in taken]
+        for waiting in self._waiting:
+            waiting.passed_over += 1
         if self._waiting:
             self.asked.set()
         return decided
+
+    def _decide_request(
+        self,
+        waiting: WaitingCall[Any],
+        next_generation: Callable[[], Generation],
+        decided: Decisions,
+        apply: Apply | None,
+    ) -> None:
+        """Decides one request of a group: adds its events with its answer or refusal, or puts it off."""
+        if waiting.answer.done():  # Its caller went away before a decision.
+            return
+        before = self._earlier_put_off(waiting)
+        if before is not None:
+            before.requests.append(waiting)
+            return
+        started_ns = tracing.clock_ns()
+        try:
+            events, reply = waiting.decide(next_generation())
+            trace = tracing.record_decision(f"decide {waiting.verb}", waiting.trace, started_ns)
+            decided.add_events(events, trace, SPARE_BYTES)
+        except NotYet as not_yet:
+            self._put_request_off(_PutOff(not_yet.due, [waiting]))
+            return
+        except RequestError as error:
+            decided.refusals.append((waiting, error))
+            return
+        except UnwritableEvent as error:
+            if apply is None:  # Its effect is in the state already.
+                waiting.fail_call(_refusal_of_unwritable(error))
+                decided.fail_requests(f"the effects of another request cannot be written: {self.retry}")
+                raise BugMet(str(error)) from error
+            decided.refusals.append((waiting, _refusal_of_unwritable(error)))
+            return
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            waiting.fail_call(
+                RequestError("INTERNAL", f"a bug stopped this request, and nothing of it was done: {what}")
+            )
+            if apply is None:
+                decided.fail_requests(f"a bug stopped another request: {self.retry}")
+                raise BugMet(what) from error
+            log.exception("a bug in a decision")
+            return
+        if apply is not None:
+            apply(events)
+        decided.answers.append((waiting, reply))
+        waiting.is_decided = True
 
     def _earlier_put_off(self, waiting: WaitingCall[Any]) -> _PutOff | None:
         """Returns the earlier request about the same subject that was put off and still waits; None without one."""
@@ -323,19 +368,6 @@ class RequestQueue:
         self._waiting, self._put_off, self._put_off_last = [], [], {}
         for waiting in refused:
             waiting.fail_call(RequestError("UNAVAILABLE", why))
-
-    def _take_next_group(self) -> list[WaitingCall[Any]]:
-        """Takes the next requests: at most requests_in_group_max, and the rest of the last one's batch."""
-        group: list[WaitingCall[Any]] = []
-        for run in self._ordered_runs():
-            if len(group) >= self._settings.requests_in_group_max:
-                break
-            group.extend(run)
-        chosen = set(group)
-        self._waiting = [waiting for waiting in self._waiting if waiting not in chosen]
-        for waiting in self._waiting:
-            waiting.passed_over += 1
-        return group
 
     def _ordered_runs(self) -> list[list[WaitingCall[Any]]]:
         """Returns the runs in the order of their decision. A run is a whole batch, or one request without a batch.

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from planner.api.answer_call import Decide
+from planner.core.knowledge.state import PlannerState
 from planner.core.requests import decisions
+from planner.core.requests.queueing import bytes_written_again
 from spillway.api import (
     ApplyRequest,
     BatchAnswer,
@@ -40,6 +42,14 @@ def read_batch(request: PlanBatchRequest, items_max: int) -> list[BatchedRequest
             raise invalid_argument_error(f"items[{index}]", "both" if item.apply else "none", "an Apply or a Scale")
         found.append(_batched_apply(item.apply) if item.apply is not None else _batched_scale(item.scale))
     return found
+
+
+def check_batch_bytes(state: PlannerState, asked: Sequence[BatchedRequest], bytes_max: int) -> None:
+    """Raises RequestError (INVALID_ARGUMENT) if the items write more bytes of declarations again than bytes_max."""
+    written = sum(bytes_written_again(state, item.asked) for item in asked)
+    if written > bytes_max:
+        expected = f"at most {bytes_max} bytes of declarations that the items write again: send several batches"
+        raise invalid_argument_error("items", written, expected)
 
 
 def _batched_apply(request: ApplyRequest) -> BatchedRequest:

@@ -1,7 +1,7 @@
 """Serves Explain. It explains in steps, so that other requests need not wait for it, and finds past decisions."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from planner.api.confined import explanation_seen_by
 from planner.core.explaining import explanation
@@ -12,7 +12,7 @@ from spillway.api import ExplainReply, ExplainRequest, RequestError, invalid_arg
 from spillway.events import DecisionRecorded
 from spillway.rpc.security import CALLER
 
-History = Callable[[str, str, int], Awaitable[tuple[DecisionRecorded, ...]]]
+History = Callable[[str, str, int], Awaitable[Sequence[DecisionRecorded]]]
 
 
 class Explanations:

@@ -14,12 +14,15 @@ from planner.log.intake import WATCHED, changed_keys
 from spillway.api import RequestError, WatchReply, WatchRequest, invalid_argument_error
 from spillway.bus import Bus, NoLog, Offsets, OtherFleet, Record, has_reached_ends
 from spillway.reasons import TOO_MANY_WATCHES
+from spillway.rpc.holder_places import HolderPlaces
+from spillway.rpc.security import current_caller_name
 
 Keys = set[tuple[str, str]]
 
 PARTITION_MAX: Final = 2**31 - 1
 OFFSET_MAX: Final = 2**63 - 1
 """The largest partition and offset that Kafka can have."""
+POSITION_EXPECTED: Final = "a position of this log that Watch returned, or none"
 
 
 class Watches:
@@ -30,6 +33,8 @@ class Watches:
         self._watches_max = watches_max
         self._waiting_max = waiting_max
         self._queues: set[asyncio.Queue[tuple[Keys, str]]] = set()
+        self._beginnings = HolderPlaces(1)
+        """Of each caller one watch begins at one time: it looks at all workloads, or reads the log."""
 
     def publish_changes(self, records: tuple[Record, ...], positions: Offsets) -> None:
         keys = changed_keys(records)
@@ -57,12 +62,17 @@ class Watches:
         self._queues.add(queue)
         try:
             token = position_token(positions)
-            keys = set(current.state.workloads) if since is None else await self._workloads_changed_since(since)
-            for reply in _watch_replies(request, current.state, keys, token, everything=since is None):
+            async with self._beginnings.semaphore_of(current_caller_name()):
+                await asyncio.sleep(0)  # Other tasks run between two beginnings of one caller.
+                keys: Iterable[tuple[str, str]] = current.state.workloads.keys()
+                if since is not None:
+                    keys = await self._workloads_changed_since(since)
+                wanted = _wanted_keys(request, keys)
+            for reply in _watch_replies(current.state, wanted, token, everything=since is None):
                 yield reply
             while queue in self._queues or not queue.empty():
-                keys, token = await queue.get()
-                for reply in _watch_replies(request, current.state, keys, token):
+                changed, token = await queue.get()
+                for reply in _watch_replies(current.state, _wanted_keys(request, changed), token):
                     yield reply
             raise RequestError("ABORTED", "this watch is too slow: begin another watch at its last position")
         finally:
@@ -74,14 +84,14 @@ class Watches:
         try:
             async with self._bus.follow_topics(WATCHED, since) as feed:
                 ends = await feed.end_offsets()
+                if any(offset > ends.get(place, -1) for place, offset in since.items()):
+                    raise invalid_argument_error("position", "beyond the end of this log", POSITION_EXPECTED)
                 async for batch in feed:
                     keys |= changed_keys(batch.records)
                     if has_reached_ends(batch.positions, ends):
                         break
         except (NoLog, OtherFleet) as error:
-            raise invalid_argument_error(
-                "position", str(error), "a position of this log that Watch returned, or none"
-            ) from error
+            raise invalid_argument_error("position", str(error), POSITION_EXPECTED) from error
         return keys
 
 
@@ -92,12 +102,19 @@ class CurrentState:
         self.state = state
 
 
+def _wanted_keys(request: WatchRequest, keys: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Returns the workloads that a watch shows, sorted. Others' workloads are left out first: they may be many."""
+    return sorted(
+        (namespace, name)
+        for namespace, name in keys
+        if request.namespace in ("", namespace) and request.name in ("", name)
+    )
+
+
 def _watch_replies(
-    request: WatchRequest, state: PlannerState, keys: Iterable[tuple[str, str]], token: str, everything: bool = False
+    state: PlannerState, keys: Iterable[tuple[str, str]], token: str, everything: bool = False
 ) -> Iterable[WatchReply]:
-    for namespace, name in sorted(keys):
-        if request.namespace not in ("", namespace) or request.name not in ("", name):
-            continue
+    for namespace, name in keys:
         workload = state.workloads.get((namespace, name))
         gone = workload is None or is_workload_gone(workload)
         if gone and everything:

@@ -18,7 +18,7 @@ from spillway.bus import Bus, BusUnavailable, Offsets, Record, RecordBatch, has_
 from spillway.events import CapacityReported, DecisionRecorded
 from spillway.model import NO_GENERATION, Generation
 from spillway.store import MemoryStore, RedisStore, StoreUnavailable
-from spillway.wire import TYPE_PREFIX, decode_event, encode_event
+from spillway.wire import encode_event
 
 Store = RedisStore | MemoryStore
 log = structlog.get_logger()
@@ -89,13 +89,6 @@ class Projection:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._write_changes_in_loop(is_active, pause_seconds))
             tasks.create_task(self._append_queued_decisions())
-
-    async def decision_history(self, namespace: str, name: str, limit: int) -> tuple[DecisionRecorded, ...]:
-        """Returns the last decisions on a workload, newest first. Raises StoreUnavailable."""
-        blobs = await self._store.read_history(f"decisions/{namespace}/{name}", limit)
-        kind = TYPE_PREFIX + DecisionRecorded.__name__
-        found = (decode_event(DECISIONS.name, kind, blob) for blob in blobs)
-        return tuple(event for event in found if isinstance(event, DecisionRecorded))
 
     async def _write_changes_in_loop(self, is_active: Callable[[], bool], pause_seconds: float) -> None:
         while True:
@@ -190,7 +183,7 @@ class Projection:
     async def _expire_histories(self, keys: set[tuple[str, str]]) -> None:
         """Sets the expiry of histories of workloads that are no longer declared."""
         known = self._state().workloads
-        gone = [f"decisions/{key[0]}/{key[1]}" for key in sorted(keys) if key not in known]
+        gone = [history_key(*key) for key in sorted(keys) if key not in known]
         if gone:
             await self._store.end_histories(gone, self._bounds.gone_seconds)
 
@@ -204,5 +197,10 @@ class Projection:
             await self._store.append_histories(own, self._bounds.kept_max)
 
 
+def history_key(namespace: str, name: str) -> str:
+    """Returns the store's key for the past decisions on a workload."""
+    return f"decisions/{namespace}/{name}"
+
+
 def _history_key(event: DecisionRecorded) -> str:
-    return f"decisions/{event.namespace}/{event.name}"
+    return history_key(event.namespace, event.name)

@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from planner.core.background.overflow import first_tier_of_cluster
+from planner.core.background.overflow import first_tier_by_cluster
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
@@ -73,9 +73,10 @@ def headroom_by_supply_class(state: PlannerState, workload: Workload, now: float
 
 
 def _allowed_clusters(state: PlannerState, workload: Workload) -> list[ClusterJoined]:
-    policy = workload.declared.policy
-    places = ((first_tier_of_cluster(policy, joined), joined) for joined in state.joined_clusters())
-    return [joined for tier, joined in places if tier < len(policy.tiers) and not policy.tiers[tier].node_groups]
+    tiers, clusters = workload.declared.policy.tiers, state.joined_clusters()
+    first = first_tier_by_cluster(workload.declared.policy, clusters)
+    places = ((first[joined.cluster], joined) for joined in clusters)
+    return [joined for tier, joined in places if tier < len(tiers) and not tiers[tier].node_groups]
 
 
 def _supply_classes_of(state: PlannerState, workload: Workload) -> Iterable[str]:

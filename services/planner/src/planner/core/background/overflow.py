@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import is_in_tier
+from planner.core.manifests.policy import FleetClusters, clusters_of_tier
 from planner.core.placement.reasons import may_move_by_itself
 from spillway.events import ClusterJoined
 from spillway.model import Policy
@@ -22,7 +22,7 @@ class Overflow:
     homes: tuple[str, ...]
 
 
-def overflow_of_workload(workload: Workload, clusters: Sequence[ClusterJoined]) -> tuple[Overflow, ...]:
+def overflow_of_workload(workload: Workload, clusters: FleetClusters) -> tuple[Overflow, ...]:
     """Returns a workload's overflow by cluster, the last tier first, with or without room at home.
 
     clusters: all clusters of the fleet.
@@ -34,7 +34,7 @@ def overflow_of_workload(workload: Workload, clusters: Sequence[ClusterJoined]) 
     if declared.deleting or not may_move_by_itself(workload):
         return ()
     kept = {name: part for name, part in workload.parts.items() if part.replicas_kept}
-    tier_by_cluster = {cluster.cluster: first_tier_of_cluster(policy, cluster) for cluster in clusters}
+    tier_by_cluster = first_tier_by_cluster(policy, clusters)
     homes = _homes_by_tier(policy, clusters, tier_by_cluster)
     least = {limit.cluster: limit.replicas_min for limit in policy.limits}
     found = []
@@ -47,13 +47,15 @@ def overflow_of_workload(workload: Workload, clusters: Sequence[ClusterJoined]) 
     return tuple(found)
 
 
-def first_tier_of_cluster(policy: Policy, cluster: ClusterJoined) -> int:
-    """Returns the index of the first tier that places on the cluster's existing nodes; else of one on its new nodes.
+def first_tier_by_cluster(policy: Policy, clusters: FleetClusters) -> dict[str, int]:
+    """Returns, by cluster, the index of the first tier that places on its existing nodes; else of one on its new nodes.
 
-    Returns the number of tiers if no tier has the cluster.
+    It is the number of tiers if no tier has the cluster.
     """
-    tiers = [(index, tier) for index, tier in enumerate(policy.tiers) if is_in_tier(tier, cluster)]
-    return min(tiers, key=lambda entry: (entry[1].node_groups, entry[0]), default=(len(policy.tiers), None))[0]
+    found = {cluster.cluster: len(policy.tiers) for cluster in clusters}
+    for index, tier in sorted(enumerate(policy.tiers), key=lambda entry: (not entry[1].node_groups, -entry[0])):
+        found.update(dict.fromkeys(clusters_of_tier(tier, clusters), index))
+    return found
 
 
 def _homes_by_tier(

@@ -19,7 +19,7 @@ from planner.core.division.tier_division import (
 )
 from planner.core.division.votes import apportion_seats
 from planner.core.knowledge.allowance import CAUSE_FAILOVER
-from planner.core.manifests.policy import TierClusters, weight_of_cluster
+from planner.core.manifests.policy import FleetClusters, TierClusters, weights_by_cluster
 from spillway.events import ClusterJoined
 from spillway.model import (
     STRATEGY_DUPLICATED,
@@ -102,6 +102,11 @@ def _eligible_clusters(situation: Situation, tiers: TierClusters) -> dict[str, E
                 room = _certain_room(situation, name, held, limits)
                 members[name] = EligibleCluster(joined[name], held.replicas, room, index)
     return dict(sorted(members.items()))
+
+
+def _fleet_clusters(situation: Situation) -> FleetClusters:
+    clusters = situation.clusters
+    return clusters if isinstance(clusters, FleetClusters) else FleetClusters(clusters)
 
 
 def _certain_room(situation: Situation, cluster: str, held: HeldReplicas, limits: Mapping[str, ClusterLimit]) -> int:
@@ -196,8 +201,8 @@ def _assign_to_clusters(
     """
     task = karmada.AssignmentTask(KARMADA[strategy.name], wanted, situation.identity)
     if strategy.weights:
-        weights = {member.name: weight_of_cluster(strategy.weights, member.joined) for member in members}
-        rules = tuple(karmada.WeightRule((name,), weight) for name, weight in weights.items())
+        weights = weights_by_cluster(strategy, _fleet_clusters(situation))
+        rules = tuple(karmada.WeightRule((member.name,), weights[member.name]) for member in members)
         task = replace(task, rules=rules)
     by_name = {member.name: member for member in members}
     chosen = [by_name[name] for name in _select_clusters(strategy, task.strategy, members, wanted)]
@@ -237,10 +242,11 @@ def _divide_by_kubeadmiral(
     Certain room is a hard bound, so no cluster has overflow. Replicas without room stay unplaced.
     """
     limits = {limit.cluster: limit for limit in situation.policy.limits}
+    weights = weights_by_cluster(strategy, _fleet_clusters(situation)) if strategy.weights else {}
     preferences = {}
-    for name, member in members.items():
+    for name in members:
         limit = limits.get(name, ClusterLimit(name, 0, -1))
-        weight = weight_of_cluster(strategy.weights, member.joined) if strategy.weights else 1
+        weight = weights.get(name, 1)
         most = kubeadmiral.UNBOUNDED if limit.replicas_max < 0 else limit.replicas_max
         if weight or limit.replicas_min:
             preferences[name] = kubeadmiral.ClusterPreference(weight, limit.replicas_min, most)

@@ -37,6 +37,7 @@ from spillway.model import (
     ClusterSelector,
     ClusterWeight,
     Policy,
+    Strategy,
     Tier,
 )
 
@@ -60,7 +61,9 @@ TIERS_BY_WORK = {"NearLine": (*IN_SUPPLY_ORDER, NEW_IN_THE_CLOUD), "Offline": IN
 minutes. Offline work may wait long, and never uses the cloud."""
 DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
 
-TIERS_KEPT_MAX = 256
+POLICIES_KEPT_MAX = 256
+TIERS_KEPT_MAX = 1024
+"""The numbers of policies, and of single tiers, whose clusters are kept."""
 
 ROLLOUT_ONE = "one"
 ROLLOUT_ALL = "all"
@@ -69,8 +72,9 @@ OVERFLOW_STAYS = "Stay"
 
 TIERS_MAX = 16
 LIMITS_MAX = 1000
-SELECTOR_ENTRIES_MAX = 2000
-"""The most entries of all selectors of a policy together. Each cluster is looked up in all of their lists."""
+POLICY_ENTRIES_MAX = 2000
+"""The most entries of a policy: limits, spreads, and the entries of the selectors of tiers and weights. A selector
+without entries counts as one. Each cluster is compared with all selectors."""
 REPLICAS_MAX = 100_000
 PRIORITY_MAX = 1_000_000_000
 LOSS_SECONDS_MIN = 30
@@ -134,9 +138,9 @@ def read_policy(manifest: dict[str, Any]) -> Policy:
         raise invalid_argument_error(f"{KIND}.spec.tiers", len(spec.tiers), f"at most {TIERS_MAX}")
     if len(spec.limits) > LIMITS_MAX:
         raise invalid_argument_error(f"{KIND}.spec.limits", len(spec.limits), f"at most {LIMITS_MAX}")
-    if (entries := sum(one.entry_count for one in _cluster_selectors(spec))) > SELECTOR_ENTRIES_MAX:
-        where = f"{KIND}.spec: names, tiers, regions, zones, labels and exclusions of clusters"
-        raise invalid_argument_error(where, entries, f"at most {SELECTOR_ENTRIES_MAX} in all")
+    if (entries := _entry_count(spec)) > POLICY_ENTRIES_MAX:
+        where = f"{KIND}.spec: weights, limits, spreads, and names, tiers, regions, zones and labels of clusters"
+        raise invalid_argument_error(where, entries, f"at most {POLICY_ENTRIES_MAX} in all")
     if spec.unplaceable not in (UNPLACEABLE_WAIT, UNPLACEABLE_REFUSE):
         raise invalid_argument_error(
             f"{KIND}.spec.unplaceable", spec.unplaceable, f"{UNPLACEABLE_WAIT} or {UNPLACEABLE_REFUSE}"
@@ -167,6 +171,11 @@ def read_policy(manifest: dict[str, Any]) -> Policy:
     return Policy(
         tiers, limits, spec.unplaceable, loss_seconds, rollout_all, chosen, spec.priority, overflow_stays, spec.work
     )
+
+
+def _entry_count(spec: PlacementPolicySpec) -> int:
+    spreads = () if spec.strategy is None else spec.strategy.spread
+    return len(spec.limits) + len(spreads) + sum(max(1, one.entry_count) for one in _cluster_selectors(spec))
 
 
 def _cluster_selectors(spec: PlacementPolicySpec) -> Iterator[SelectorSpec]:
@@ -244,18 +253,6 @@ def supply_class_of_cluster(cluster: ClusterJoined) -> str:
     return dict(cluster.labels).get(SUPPLY_CLASS) or (SUPPLY_CLOUD if cluster.tier == TIER_CLOUD else SUPPLY_DEDICATED)
 
 
-def is_in_tier(tier: Tier, cluster: ClusterJoined) -> bool:
-    """Returns whether a tier may place in a cluster. If the tier has weights, one of them must select it."""
-    return is_cluster_selected(tier.clusters, cluster) and (
-        not tier.weights or weight_of_cluster(tier.weights, cluster) > 0
-    )
-
-
-def weight_of_cluster(weights: Iterable[ClusterWeight], cluster: ClusterJoined) -> int:
-    """Returns the largest weight that selects a cluster; 0 when none does."""
-    return max((entry.weight for entry in weights if is_cluster_selected(entry.clusters, cluster)), default=0)
-
-
 class FleetClusters(tuple[ClusterJoined, ...]):  # noqa: SLOT001 - what is hashed is kept beside it
     """The clusters of a fleet. The hash is computed once, so that results can be cached by them."""
 
@@ -266,11 +263,30 @@ class FleetClusters(tuple[ClusterJoined, ...]):  # noqa: SLOT001 - what is hashe
         return known
 
 
+def is_in_tier(tier: Tier, cluster: ClusterJoined) -> bool:
+    """Returns whether a tier may place in a cluster. For all clusters of the fleet, clusters_of_tier() is faster."""
+    return cluster.cluster in _compute_clusters_of_tier(tier, (cluster,))
+
+
+@lru_cache(maxsize=TIERS_KEPT_MAX)
+def clusters_of_tier(tier: Tier, clusters: FleetClusters) -> frozenset[str]:
+    """Returns the clusters in which a tier may place. If the tier has weights, one of them must select the cluster."""
+    return _compute_clusters_of_tier(tier, clusters)
+
+
+def _compute_clusters_of_tier(tier: Tier, clusters: Iterable[ClusterJoined]) -> frozenset[str]:
+    selected = [cluster for cluster in clusters if is_cluster_selected(tier.clusters, cluster)]
+    if not tier.weights:
+        return frozenset(cluster.cluster for cluster in selected)
+    weights = _compute_weights(tier.weights, selected)
+    return frozenset(cluster.cluster for cluster in selected if weights[cluster.cluster] > 0)
+
+
 TierClusters = tuple[tuple[Tier, tuple[str, ...]], ...]
 """The tiers of a policy in order, and the clusters of each by name."""
 
 
-@lru_cache(maxsize=TIERS_KEPT_MAX)
+@lru_cache(maxsize=POLICIES_KEPT_MAX)
 def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: FleetClusters) -> TierClusters:
     """Returns each tier with its clusters. A cluster is in the first tier that selects it.
 
@@ -283,7 +299,7 @@ def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: FleetClusters) -> TierC
             cluster.cluster
             for cluster in clusters
             if (cluster.cluster, tier.node_groups) not in placed
-            and is_in_tier(tier, cluster)
+            and cluster.cluster in clusters_of_tier(tier, clusters)
             and (not tier.node_groups or cluster.node_groups)
         ]
         placed.update((name, tier.node_groups) for name in names)
@@ -301,12 +317,31 @@ def weights_in_tier(tier: Tier, names: Collection[str], clusters: Iterable[Clust
         return places_by_cluster(tier.split, (cluster for cluster in clusters if cluster.cluster in wanted))
     if not tier.weights:
         return {}
-    known = _weights_by_cluster(
-        tier.weights, clusters if isinstance(clusters, FleetClusters) else FleetClusters(clusters)
-    )
+    known = weights_by_cluster(tier, clusters if isinstance(clusters, FleetClusters) else FleetClusters(clusters))
     return {cluster: weight for cluster, weight in known.items() if cluster in wanted}
 
 
-@lru_cache(maxsize=TIERS_KEPT_MAX)
-def _weights_by_cluster(weights: tuple[ClusterWeight, ...], clusters: FleetClusters) -> Mapping[str, int]:
-    return MappingProxyType({cluster.cluster: weight_of_cluster(weights, cluster) for cluster in clusters})
+@lru_cache(maxsize=POLICIES_KEPT_MAX)
+def weights_by_cluster(weighted: Tier | Strategy, clusters: FleetClusters) -> Mapping[str, int]:
+    """Returns, for each cluster, the largest weight that selects it; 0 when none does."""
+    return MappingProxyType(_compute_weights(weighted.weights, clusters))
+
+
+def _compute_weights(weights: Iterable[ClusterWeight], clusters: Iterable[ClusterJoined]) -> dict[str, int]:
+    """Returns the weights by cluster. Weights for clusters by name, the usual ones, are looked up and not searched."""
+    by_name, by_selector = dict[str, int](), dict[ClusterSelector, int]()
+    for entry in weights:
+        selector = entry.clusters
+        if selector.names and selector == ClusterSelector(selector.names):
+            for name in selector.names:
+                by_name[name] = max(by_name.get(name, 0), entry.weight)
+        else:
+            by_selector[selector] = max(by_selector.get(selector, 0), entry.weight)
+    return {
+        cluster.cluster: max(
+            by_name.get(cluster.cluster, 0),
+            *(weight for selector, weight in by_selector.items() if is_cluster_selected(selector, cluster)),
+            0,
+        )
+        for cluster in clusters
+    }

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 
+from planner.core.knowledge.declared import declaration_bytes
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.policy import PRIORITY_MAX
 from planner.core.manifests.request import read_manifests
 from spillway.api import ApplyRequest, DeleteRequest, DisownRequest, MigrateRequest, RequestError, ScaleRequest
 from spillway.feasibility.cluster_view import WorkloadKey
+
+QueuedRequest = ApplyRequest | ScaleRequest | DeleteRequest | MigrateRequest | DisownRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +31,7 @@ FIRST = QueuePlace(PRIORITY_MAX + 1)
 """The place of a request that sets a brake. It comes before all other requests."""
 
 
-def queue_place_of(
-    state: PlannerState, request: ApplyRequest | ScaleRequest | DeleteRequest | MigrateRequest | DisownRequest
-) -> QueuePlace:
+def queue_place_of(state: PlannerState, request: QueuedRequest) -> QueuePlace:
     """Returns a request's place. An Apply has the priority of its policy, others that of the declared workload."""
     if isinstance(request, ApplyRequest):
         try:
@@ -43,3 +44,16 @@ def queue_place_of(
     known = state.workloads.get(about)
     priority = known.declared.policy.priority if known is not None else 0
     return QueuePlace(priority, about, request.idempotency_key)
+
+
+def bytes_written_again(state: PlannerState, request: QueuedRequest) -> int:
+    """Returns the bytes of its workload's declaration, which each request about the workload writes into the log again.
+
+    It is 0 for an Apply, which brings the bytes itself, and for a request whose answer is kept and that writes nothing.
+    """
+    if isinstance(request, ApplyRequest):
+        return 0
+    known = state.workloads.get((request.namespace or "default", request.name))
+    if known is None or any(request.idempotency_key == answer.key for answer in known.declared.answered):
+        return 0
+    return declaration_bytes(known.declared)
