@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from propagator.core.kinds import KINDS, refused_write_text
+from propagator.core.kinds import KINDS, kind_of_object, refused_write_text
 from propagator.core.live import LiveWorkload, workload_from_manifest, workload_from_struct
 from propagator.core.manifests import workload_manifest
 from sim.manifests import job, statefulset
@@ -184,3 +184,19 @@ async def test_what_no_placement_lists_is_an_orphan(fleet: Any, manifest: dict[s
         await asyncio.sleep(10)
         assert fleet.last_state_and_version("own-1", "db")[0] == "Orphaned"
         assert fleet.transports["own-1"].writes == []
+
+
+@pytest.mark.parametrize(
+    ("declared", "known", "newest", "kind"),
+    [
+        ("Job", "Deployment", "StatefulSet", "Job"),
+        ("CronJob", "StatefulSet", "Job", "StatefulSet"),
+        ("", "StatefulSet", "Job", "StatefulSet"),
+        ("", "", "Job", "Job"),
+        ("", "", "", "Deployment"),
+    ],
+)
+def test_the_kind_of_an_object_is_the_declared_one_else_what_is_known_of_it(
+    declared: str, known: str, newest: str, kind: str
+) -> None:
+    assert kind_of_object(declared, known, newest) == kind

@@ -46,7 +46,7 @@ from vk_bridge.core.pod.steps import (
     PodStep,
     pod_pairs,
     pod_step,
-    urgent_part_of_step,
+    steps_while_others_wait,
     writes_of_step,
 )
 
@@ -299,7 +299,7 @@ class Bridge:
             refused = not self._carry_out_step(step)
             answered = _nodes_after_write(step, node, virtual, world)
         todo = [one for one in pod_steps if one is not None]
-        chosen = [one for one in map(urgent_part_of_step, todo) if one is not None] if busy else todo
+        chosen = steps_while_others_wait(todo) if busy else todo
         leaving = observation.node is not None and observation.node.state == RECALLED
         yield from self._write_pod_steps(chosen, listed if leaving else {}, names, leaving=leaving)
         if refused or not observation.owner_read or not observation.pool_read:

@@ -9,7 +9,7 @@ from sim.settings import Faults
 from spillway.events_lending import NodeReturned
 from spillway.lending_marks import LENT, POOL_UID, RECALLED
 from vk_bridge.core.node.loan import OWNED
-from vk_bridge.core.node.urgency import Urgency, urgency_of_node
+from vk_bridge.core.node.urgency import Urgency, urgency_of_delayed_work, urgency_of_node
 
 from .lending_fleet import OWN, POOL, Asked, LendingFleet, run_on_fleet, wait_until
 
@@ -151,6 +151,12 @@ def pool_uids_of_real_pods(fleet: LendingFleet) -> list[str]:
 )
 def test_how_urgent_a_node_is(state: str, recalled: bool, has_real_pods: bool, wanted: Urgency) -> None:
     assert urgency_of_node(state, recalled=recalled, has_real_pods=has_real_pods) is wanted
+
+
+@pytest.mark.parametrize("urgency", Urgency)
+def test_a_node_that_waits_for_delayed_work_is_no_later_than_other_recalled_nodes(urgency: Urgency) -> None:
+    wanted = Urgency.RECALLED if urgency is Urgency.LEAVING else urgency
+    assert urgency_of_delayed_work(urgency) is wanted
 
 
 def test_who_is_nearest_to_its_owner_goes_first() -> None:

@@ -44,9 +44,9 @@ from planner.core.requests.queueing import (
     bytes_written_again,
     queue_place_of,
 )
-from planner.gauges import age_seconds_by_cluster, hide_gauges, show_brakes, show_state
 from planner.log.intake import PlannerIntake, follower_into
 from planner.log.projection import Projection, Store
+from planner.metrics import age_seconds_by_cluster, hide_gauges, show_brakes, show_state
 from planner.settings import PlannerSettings
 from spillway import api, metrics, reasons, tracing
 from spillway.addresses import CAPACITY_CHANGES, SCALE, WORKLOAD_STATUS

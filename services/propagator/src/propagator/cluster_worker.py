@@ -17,7 +17,6 @@ from propagator.cluster.mirror import DependencyOwner, ObjectMirror
 from propagator.cluster.namespaces import ClusterNamespaces
 from propagator.cluster.shape_asker import ShapeAsker
 from propagator.core.actions import (
-    Action,
     ApplyDependency,
     Create,
     EnsureNamespace,
@@ -30,10 +29,10 @@ from propagator.core.actions import (
     Write,
     hold_after_error,
     is_owned_by_target,
-    missing_objects_report,
+    refused_action_report,
 )
 from propagator.core.desired import DesiredState, PartTarget, WantedState
-from propagator.core.kinds import DEPLOYMENT, KINDS, refused_write_text
+from propagator.core.kinds import KINDS, kind_of_object
 from propagator.core.live import LABEL_FLEET, DependencyReference, LiveState
 from propagator.core.manifests import NamedTemplate
 from propagator.core.reconcile import history_after_action, next_action
@@ -64,7 +63,7 @@ from spillway.clusters.api import (
     ObjectUpserted,
     Refused,
 )
-from spillway.events import STATE_ORPHANED, STATE_REFUSED, AdoptionAsked, WorkloadObserved
+from spillway.events import STATE_ORPHANED, AdoptionAsked, WorkloadObserved
 from spillway.kubernetes.objects import Kind
 from spillway.model import NO_GENERATION
 from spillway.running.isolation import ends_the_process, note_failed_work
@@ -393,7 +392,7 @@ class ClusterWorker:
                 if not live.read:  # A refusal is reported only with an object that was read.
                     live = None
                     continue
-                self._end_attempt(memory, wanted, live, _refusal_report(action, memory.kind, str(error)))
+                self._end_attempt(memory, wanted, live, refused_action_report(action, memory.kind, str(error)))
                 return
         self._queue.add_target(target, self._settings.retry_first_seconds)
 
@@ -422,12 +421,9 @@ class ClusterWorker:
         return live
 
     def _choose_kind(self, memory: AttemptMemory, wanted: WantedState) -> None:
-        """Sets the kind of the object: the declared one, else the known one, else the kind of the newest object."""
-        if wanted.declaration is not None and wanted.declaration.kind in KINDS:
-            memory.kind = wanted.declaration.kind
-        elif not memory.kind:
-            found = self._mirror.newest_workload(wanted.target)
-            memory.kind = found.kind if found is not None else DEPLOYMENT
+        newest = self._mirror.newest_workload(wanted.target)
+        declared = wanted.declaration.kind if wanted.declaration is not None else ""
+        memory.kind = kind_of_object(declared, memory.kind, newest.kind if newest is not None else "")
 
     async def _carry_out_action(
         self, action: Write | Question, wanted: WantedState, live: LiveState, memory: AttemptMemory
@@ -527,15 +523,6 @@ class ClusterWorker:
     def _has_vanished(self, target: PartTarget) -> bool:
         known = self._all_listed.is_set() and self._proof.is_valid()
         return known and not self._mirror.has_objects_of_target(target) and not self._desired.is_target_listed(target)
-
-
-def _refusal_report(action: Action, kind: str, words: str) -> Report:
-    """Returns the report for a refused write. A namespace that may not be created counts as a missing dependency."""
-    if isinstance(action, EnsureNamespace):
-        return missing_objects_report(
-            (DependencyReference("Namespace", action.name),), action.name, f"; it cannot be created: {words}"
-        )
-    return Report(STATE_REFUSED, refused_write_text(kind, words))
 
 
 def _namespaced_name(target: PartTarget) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from snapshot import counters
+from snapshot import metrics
 from snapshot.core.cluster_state import KINDS, WORKLOAD_KINDS
 from snapshot.core.collection import TROUBLE_CHARACTERS_MAX, Collection, Record, UnwrittenRecord
 from snapshot.core.log_book import LogBook
@@ -133,7 +133,7 @@ class Collector:
                 following.cancel()
         finally:
             self._finished.set()
-            counters.remove_cluster_gauges(self.cluster)
+            metrics.remove_cluster_gauges(self.cluster)
 
     # ── Following ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -223,7 +223,7 @@ class Collector:
             case PagesEnded():
                 self.core.end_paged_list(kind, change.uids, now())
             case FollowingFailed():
-                counters.count_unreachable(change.error.reason)
+                metrics.count_unreachable(change.error.reason)
                 self._log.warning("stream failed", kind=kind.plural, error=str(change.error))
                 self.core.note_stream_failed(
                     kind, _trouble_of_error(change.error), forbidden=change.error.reason == "forbidden"
@@ -249,7 +249,7 @@ class Collector:
             try:
                 probe = await api.count_nodes_and_pods()
             except ClusterUnreachable as error:
-                counters.count_unreachable(error.reason)
+                metrics.count_unreachable(error.reason)
                 self.core.age.note_probe_failed(_trouble_of_error(error, "probe: "))
                 pause_seconds = min(2 * pause_seconds, self._settings.probe_longest_seconds)
             else:
@@ -278,7 +278,7 @@ class Collector:
             try:
                 samples = await api.pod_metrics(namespace, self._settings.metrics_answer_seconds)
             except ClusterUnreachable as error:
-                counters.count_unreachable(error.reason)
+                metrics.count_unreachable(error.reason)
                 why = f"metrics: {error.reason}: {error.detail}"
                 self.core.drop_samples(namespace, why[:TROUBLE_CHARACTERS_MAX])
             else:
@@ -350,8 +350,8 @@ class Collector:
         # After a slow write the age in the records is too small, so a heartbeat tells the right one.
         if loop.time() - taken_at > self._settings.late_seconds:
             self.core.make_heartbeat_due()
-        counters.count_written_records(records)
-        counters.update_cluster_gauges(self.core, loop.time())
+        metrics.count_written_records(records)
+        metrics.update_cluster_gauges(self.core, loop.time())
 
     def _note_unwritable_records(self, records: Sequence[Record], now: float) -> None:
         """Tells the core which records are too large for the log, so that it writes them in another form.

@@ -13,7 +13,7 @@ from spillway.addresses import RECALLS
 from spillway.bus import Bus
 from spillway.clusters.api import Change, ClusterApi, ClusterUnreachable, Conflict, ListedObjects, Refused
 from spillway.events_lending import NodeLent, NodeReturned
-from spillway.lending_marks import LENT, LENT_NODE, POOL_UID, virtual_node_name
+from spillway.lending_marks import LENT_NODE, POOL_UID, virtual_node_name
 from spillway.model import Generation
 from spillway.pauses import doubled_pause_seconds
 from spillway.running.isolation import Failures
@@ -47,8 +47,8 @@ from vk_bridge.core.node.steps import (
     node_context,
     step_text,
 )
-from vk_bridge.core.node.urgency import Urgency, urgency_of_node
-from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, urgent_part_of_step
+from vk_bridge.core.node.urgency import Urgency, urgency_of_delayed_work, urgency_of_node
+from vk_bridge.core.pod.steps import DeletePool, DeleteReal, LetGo, Mirror, PodStep, steps_while_others_wait
 from vk_bridge.core.selection.desired_loans import DesiredLoans, KubeletAddress
 from vk_bridge.core.selection.owner_cache import OwnerCache, WatchedPod
 from vk_bridge.log.loan_reporter import LoanReporter
@@ -222,8 +222,8 @@ class OwnerWorker:
         if not pods_alone:
             self._whole.add(node)
         rank = self._urgency_of_node(node)
-        if delay_seconds > 0 and rank == Urgency.LEAVING:
-            rank = Urgency.RECALLED  # The node waits for this delayed work, for example for the forced end of a pod.
+        if delay_seconds > 0:
+            rank = urgency_of_delayed_work(rank)
         self._queue.add_target(node, delay_seconds, rank=rank)
 
     def _urgency_of_node(self, node: str) -> Urgency:
@@ -309,11 +309,8 @@ class OwnerWorker:
         if not self._records.is_log_away():
             return []
         registers = ((name, known.register) for name, known in self._mirror.nodes.items())
-        return [
-            name
-            for name, register in registers
-            if register.state == LENT and self._state.loan_generation(self.cluster, name) != register.loan
-        ]
+        lacks_loan = partial(self._state.lacks_loan, self.cluster)
+        return [name for name, register in registers if lacks_loan(name, register.state, register.loan)]
 
     async def _resync_nodes(self) -> None:
         """Queues each node once per resync_seconds, spread over that time so that real changes do not have to wait."""
@@ -497,11 +494,10 @@ class OwnerWorker:
         """
         written = plan.step is not None and await self._carry_out_step(plan.step, reading, answers)
         counts, pod_steps = Counter[str](), plan.pod_steps
-        # While other recalled nodes wait, only real pods are deleted now, because their grace is what takes time.
         if self._queue.rank_of_running(reading.name) >= Urgency.RECALLED and self._queue.has_waiting_target(
             Urgency.RECALLED
         ):
-            pod_steps = tuple(one for one in map(urgent_part_of_step, plan.pod_steps) if one is not None)
+            pod_steps = steps_while_others_wait(plan.pod_steps)
         if pod_steps != plan.pod_steps:
             answers.put_off = True
             self._queue.add_target(reading.name, rank=Urgency.LEAVING)

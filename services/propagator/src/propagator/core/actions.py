@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from propagator.core.desired import PartTarget
+from propagator.core.kinds import refused_write_text
 from propagator.core.live import DependencyReference, LiveWorkload, ObjectMarks
 from propagator.core.manifests import Manifest, workload_label
-from spillway.events import STATE_DEPENDENCY_MISSING, JobEnd
+from spillway.events import STATE_DEPENDENCY_MISSING, STATE_REFUSED, JobEnd
 from spillway.model import ObjectReference, Part
 from spillway.texts import counted_noun, object_name
 
@@ -208,6 +209,17 @@ Question = Look | LookForRivals | ReadAfresh
 Action = Write | Question | Report | Hold | Nothing
 
 NOTHING = Nothing()
+
+
+def refused_action_report(action: Action, kind: str, words: str) -> Report:
+    """Returns the report for a refused write. A namespace that may not be created counts as a missing dependency.
+
+    kind: of the workload. words: the refusal of the cluster's API server.
+    """
+    if isinstance(action, EnsureNamespace):
+        missing = (DependencyReference("Namespace", action.name),)
+        return missing_objects_report(missing, action.name, f"; it cannot be created: {words}")
+    return Report(STATE_REFUSED, refused_write_text(kind, words))
 
 
 def is_owned_by_target(marks: ObjectMarks, target: PartTarget, fleet: str) -> bool:

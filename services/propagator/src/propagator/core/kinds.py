@@ -31,6 +31,14 @@ KINDS: Final[Mapping[str, ObjectKind]] = {
 KIND_NAMES: Final = ", ".join(KINDS)
 
 
+def kind_of_object(declared: str, known: str, newest: str) -> str:
+    """Returns the kind of a part's object: the declared one, else the known one, else that of the newest object.
+
+    An empty text means that there is none, and a declared kind that this version does not know counts for nothing.
+    """
+    return declared if declared in KINDS else known or newest or DEPLOYMENT
+
+
 def refused_write_text(kind: str, words: str) -> str:
     """Returns the text for a refused write: the cluster's message, with advice if the object forbids this change."""
     if kind == JOB and "immutable" in words:

@@ -32,6 +32,7 @@ from spillway.events_lending import (
     RecallSettled,
 )
 from spillway.kubernetes.pod_shape import declared_shape
+from spillway.lending_marks import LENT
 from spillway.model import Generation, Shape
 from spillway.scopes import FLEET_SCOPE, cluster_scope
 
@@ -133,6 +134,13 @@ class LendingLogState:
         """Returns the NodeLent of this node, if it is the last loan record in the log."""
         found = self.loans.get(cluster, {}).get(node)
         return found if isinstance(found, NodeLent) else None
+
+    def lacks_loan(self, cluster: str, node: str, state: str, loan: Generation | None) -> bool:
+        """Returns whether the log lacks the loan of a node that is marked as lent. Then the node does not open.
+
+        state, loan: from the node's marks.
+        """
+        return state == LENT and self.loan_generation(cluster, node) != loan
 
     def loan_generation(self, cluster: str, node: str) -> Generation | None:
         """Returns the generation of the loan that the log has as lent."""

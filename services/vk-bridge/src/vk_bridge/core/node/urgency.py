@@ -19,6 +19,14 @@ class Urgency(IntEnum):
     EMPTY = 3
 
 
+def urgency_of_delayed_work(urgency: Urgency) -> Urgency:
+    """Returns the rank of a node whose work is put off for a time, for example until the forced end of a pod.
+
+    A node whose pods are terminating waits for just this work, so nothing may come before it then.
+    """
+    return Urgency.RECALLED if urgency == Urgency.LEAVING else urgency
+
+
 def urgency_of_node(state: str, *, recalled: bool, has_real_pods: bool) -> Urgency:
     """Returns the rank of a node. state: the state of its register.
 

@@ -89,6 +89,11 @@ def urgent_part_of_step(step: PodStep) -> PodStep | None:
     return step
 
 
+def steps_while_others_wait(steps: Sequence[PodStep]) -> tuple[PodStep, ...]:
+    """Returns the parts of these steps that are done now while other recalled nodes wait: deletions of real pods."""
+    return tuple(one for one in map(urgent_part_of_step, steps) if one is not None)
+
+
 def pod_step(pool: PoolPod | None, real: RealPod | None, context: NodeContext) -> PodStep | None:
     """Returns one step for a pair that belongs together (real.pool_uid is pool.uid). Either pod may be absent."""
     if real is not None and real.overdue and context.forces:

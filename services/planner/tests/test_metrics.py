@@ -6,7 +6,7 @@ from prometheus_client import REGISTRY
 
 from planner.core.background import aftermath
 from planner.core.requests import decisions
-from planner.gauges import age_seconds_by_cluster, hide_gauges, show_brakes, show_state
+from planner.metrics import age_seconds_by_cluster, hide_gauges, show_brakes, show_state
 from spillway.api import ApplyRequest
 
 from .builders import Fleet, deployment, joined_cluster, manifest_texts, node_row
