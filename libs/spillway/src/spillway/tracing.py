@@ -9,26 +9,29 @@ of an error, a manifest or an answer, because such a text may contain a secret.
 from __future__ import annotations  # Otherwise a command would import all events for one question.
 
 import time
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeVar, cast
 
 from msgspec import Meta
-from opentelemetry import trace
-from opentelemetry.context import Context
-from opentelemetry.trace import INVALID_SPAN, Link, Span, SpanKind, Status, StatusCode
-from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from spillway.settings import setting
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
+    from opentelemetry.trace import Span, Tracer
+
     from spillway.bus import Headers
 
-CLIENT, CONSUMER, INTERNAL, PRODUCER, SERVER = (
-    SpanKind.CLIENT, SpanKind.CONSUMER, SpanKind.INTERNAL, SpanKind.PRODUCER, SpanKind.SERVER,
-)  # fmt: skip
+CLIENT: Final = "CLIENT"
+CONSUMER: Final = "CONSUMER"
+INTERNAL: Final = "INTERNAL"
+PRODUCER: Final = "PRODUCER"
+SERVER: Final = "SERVER"
+"""The kinds of spans, by OpenTelemetry's names."""
 Attributes = Mapping[str, str | int | float | bool]
 K = TypeVar("K", bound=Hashable)
 NO_ATTRIBUTES: Final[Attributes] = MappingProxyType({})
@@ -44,12 +47,23 @@ FAULTS: Final = frozenset({"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INT
 
 ORIGINS_MAX: Final = 10_000
 
-_PROPAGATOR = TraceContextTextMapPropagator()
-_OFF: AbstractContextManager[Span] = nullcontext(INVALID_SPAN)
 _SHUTDOWN_SECONDS = 2
 
 _provider: Any = None
-_tracer: trace.Tracer | None = None
+_tracer: Tracer | None = None
+_spans: ModuleType
+"""spillway.spans, which is imported once tracing is on. Read it only where _tracer is set."""
+
+
+class _NoSpan:
+    """The span where tracing is off. It has those of a span's methods that this module's callers use."""
+
+    def set_attribute(self, name: str, value: str | int | float | bool) -> None:
+        pass
+
+
+_NO_SPAN: Final = cast("Span", _NoSpan())
+_OFF: AbstractContextManager[Span] = nullcontext(_NO_SPAN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +98,10 @@ def configure(service: str, settings: TraceSettings, instance: str = "") -> None
 
 def use_provider(provider: Any) -> None:
     """Sends the spans of this process to a TracerProvider until shutdown."""
-    global _provider, _tracer
-    _provider, _tracer = provider, provider.get_tracer("spillway")
+    global _provider, _tracer, _spans
+    from spillway import spans
+
+    _provider, _tracer, _spans = provider, provider.get_tracer("spillway"), spans
 
 
 def shutdown() -> None:
@@ -110,12 +126,12 @@ def clock_ns() -> int:
 
 def current_span() -> Span:
     """Returns the current span. If there is none, returns a span on which all calls have no effect."""
-    return trace.get_current_span()
+    return _NO_SPAN if _tracer is None else _spans.current_span()
 
 
 def current_trace_headers() -> Headers:
     """Returns the headers with which a reader continues the current span; empty if it is not recorded."""
-    return () if _tracer is None else _headers_of_span(trace.get_current_span())
+    return () if _tracer is None else _spans.headers_of_span(_spans.current_span())
 
 
 def select_trace_headers(found: Iterable[tuple[str, bytes]]) -> Headers:
@@ -134,19 +150,6 @@ def select_trace_headers(found: Iterable[tuple[str, bytes]]) -> Headers:
     if len(parent) != PARENT_BYTES:
         return ()
     return ((PARENT, parent), (STATE, state)) if 0 < len(state) <= STATE_BYTES_MAX else ((PARENT, parent),)
-
-
-def _headers_of_span(span: Span) -> Headers:
-    if not span.get_span_context().trace_flags.sampled:
-        return ()
-    carrier: dict[str, str] = {}
-    _PROPAGATOR.inject(carrier, trace.set_span_in_context(span, Context()))
-    return tuple((name, value.encode()) for name, value in carrier.items())
-
-
-def _context_of_headers(found: Headers) -> Context:
-    carrier = {name: value.decode("ascii", "replace") for name, value in found if name in FIELDS}
-    return _PROPAGATOR.extract(carrier, Context())
 
 
 class Origins(Generic[K]):
@@ -174,23 +177,22 @@ class Origins(Generic[K]):
 
 
 def continue_trace(
-    name: str, kind: SpanKind = INTERNAL, attributes: Attributes = NO_ATTRIBUTES, parent: Headers = ()
+    name: str, kind: str = INTERNAL, attributes: Attributes = NO_ATTRIBUTES, parent: Headers = ()
 ) -> AbstractContextManager[Span]:
     """Opens a span in the parent's trace, or else in the current trace. Does nothing if there is none."""
-    if _tracer is None or not (parent or trace.get_current_span().is_recording()):
+    if _tracer is None or not (parent or _spans.current_span().is_recording()):
         return _OFF
-    return _started_span(_tracer, name, kind, attributes, _context_of_headers(parent) if parent else None)
+    return _started_span(_tracer, name, kind, attributes, parent)
 
 
 def begin_or_continue_trace(
-    name: str, kind: SpanKind, attributes: Attributes = NO_ATTRIBUTES, parent: Headers = ()
+    name: str, kind: str, attributes: Attributes = NO_ATTRIBUTES, parent: Headers = ()
 ) -> AbstractContextManager[Span]:
     """Opens a span as `continue_trace` does. If there is no trace, a new one begins."""
-    current = trace.get_current_span()
-    # A current span that is valid and not recorded belongs to a trace that was not sampled: no new one begins then.
-    if _tracer is None or (not parent and current is not INVALID_SPAN and not current.is_recording()):
+    # In a trace that was not sampled no new one begins.
+    if _tracer is None or (not parent and _spans.is_trace_not_sampled()):
         return _OFF
-    return _started_span(_tracer, name, kind, attributes, _context_of_headers(parent) if parent else None)
+    return _started_span(_tracer, name, kind, attributes, parent)
 
 
 def processing_span(topic: str, reader: str, attributes: Attributes, parent: Headers) -> AbstractContextManager[Span]:
@@ -220,10 +222,8 @@ def record_decision(
     if _tracer is None or parent == ():
         return ()
     named = {"messaging.system": "kafka", "messaging.operation.type": "create", "messaging.operation.name": "decide"}
-    context = _context_of_headers(parent) if parent else Context()
-    one = _tracer.start_span(name, context, PRODUCER, {**named, **attributes}, start_time=started_ns)
-    one.end()
-    return _headers_of_span(one)
+    recorded: Headers = _spans.record_span(_tracer, name, PRODUCER, {**named, **attributes}, parent or (), started_ns)
+    return recorded
 
 
 def sending_span(
@@ -251,8 +251,7 @@ def sending_span(
     if not first:
         return continue_trace(name, PRODUCER, attributes)
     # The records have creation spans of their own. By OpenTelemetry's conventions, the kind is then CLIENT.
-    links = [Link(trace.get_current_span(_context_of_headers(found)).get_span_context()) for found in (first, *others)]
-    return _started_span(_tracer, name, CLIENT, attributes, _context_of_headers(first), links)
+    return _started_span(_tracer, name, CLIENT, attributes, first, (first, *others))
 
 
 def rpc_attributes(path: str) -> Attributes:
@@ -268,25 +267,17 @@ def note_rpc_ended(one: Span, code: str, *, failed: bool) -> None:
 
 def mark_failed(one: Span, error: str) -> None:
     """Marks a span as failed. error: one of a fixed set of names, never the text of an error."""
-    one.set_attribute("error.type", error)
-    one.set_status(Status(StatusCode.ERROR))
+    if one is not _NO_SPAN:
+        _spans.mark_failed(one, error)
 
 
-@contextmanager
 def _started_span(
-    tracer: trace.Tracer,
+    tracer: Tracer,
     name: str,
-    kind: SpanKind,
+    kind: str,
     attributes: Attributes,
-    context: Context | None,
-    links: Collection[Link] = (),
-) -> Iterator[Span]:
-    started = tracer.start_as_current_span(
-        name, context, kind, attributes, list(links), record_exception=False, set_status_on_exception=False
-    )
-    with started as one:
-        try:
-            yield one
-        except BaseException as error:
-            mark_failed(one, type(error).__name__)
-            raise
+    parent: Headers,
+    linked: Collection[Headers] = (),
+) -> AbstractContextManager[Span]:
+    found: AbstractContextManager[Span] = _spans.started_span(tracer, name, kind, attributes, parent, linked)
+    return found
