@@ -1,7 +1,7 @@
 # Every command a developer needs. `make` prints this list.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check pure test lint types imports docs docs-check unit contract contract-next path simulation e2e integration simulate simulation-ledger test-kube test-secured test-compose test-alerts pin-images properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit requirements sbom versions upgrade missing-secret bench chaos up down status clean
+.PHONY: help setup demo check pure test lint types imports docs docs-check unit suites contract contract-next path simulation e2e integration simulate simulation-ledger test-kube test-secured test-compose test-alerts pin-images properties kube helm oracle differential replay scaling scaling-faults modes fuzz audit requirements sbom versions upgrade missing-secret bench chaos up down status clean
 
 MEMBERS ?= sim
 BUS ?= kafka
@@ -27,6 +27,8 @@ WORKERS ?= 2
 SPREAD = -n $(WORKERS) --dist loadfile
 # Files begin in the order of the tests: those that leave more clusters in the fleet come last.
 IN_ORDER = --no-loadscope-reorder
+UNIT = libs services cli local $(addprefix tests/,audit chaos compose fuzz helm mutants observability oracle replay scaling \
+    vectors versions test_conftest.py test_tidy.py test_documents.py)
 
 help: ## List these commands
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -46,7 +48,9 @@ demo: setup ## Show and verify Spillway's main job (MEMBERS=sim|kube, BUS=kafka|
 check: setup lint types imports docs-check pure ## Run the quick checks between two edits, under 2 minutes on 2 cores: no socket, no process, no Kafka
 	@echo "make check: all of it passed; make test is what CI checks"
 
-test: setup lint types imports docs-check unit path simulation integration ## Run all checks of CI
+# The suites compute, and contract and e2e wait: side by side they keep two cores busy.
+test: setup lint types imports docs-check ## Run all checks of CI
+	@./tools/side-by-side build/suites.log "exec $(MAKE) --no-print-directory suites" $(MAKE) --no-print-directory integration
 	@echo "make test: all of it passed"
 
 lint: setup ## Check the code's rules and format with ruff
@@ -68,7 +72,11 @@ pure: setup ## Run the tests of pure code: the cores of all services and the pur
 	@EXAMPLES=$(or $(EXAMPLES),10) $(PYTEST) $(SPREAD) -m pure libs services
 
 unit: setup ## Run the unit and property tests of every package (WORKERS=2 processes, as for path and simulation)
-	@$(PYTEST) $(SPREAD) libs services cli local tests/audit tests/chaos tests/compose tests/fuzz tests/helm tests/mutants tests/observability tests/oracle tests/replay tests/scaling tests/vectors tests/versions tests/test_conftest.py tests/test_tidy.py tests/test_documents.py
+	@$(PYTEST) $(SPREAD) $(UNIT)
+
+# The longest first, so that no process is left alone with it at the end.
+suites: setup ## Run simulation, path and unit as one session, as make test does
+	@$(PYTEST) $(SPREAD) $(IN_ORDER) tests/simulation tests/path $(UNIT)
 
 properties: setup ## Test every property on 300 new examples (EXAMPLES=300; make test uses the same 30 each time); failing examples run first the next time
 	@$(PYTEST) --hypothesis-profile exploring -m hypothesis libs services cli local tests
