@@ -70,8 +70,10 @@ class CountingBus(LocalBus):
             self.open[caller] = self.open.get(caller, 0) + 1
             self.most[caller] = max(self.most.get(caller, 0), self.open[caller])
             await asyncio.sleep(0)
-            yield feed
-            self.open[caller] -= 1
+            try:
+                yield feed
+            finally:
+                self.open[caller] -= 1
 
 
 async def test_of_one_caller_one_watch_at_a_time_reads_the_log() -> None:

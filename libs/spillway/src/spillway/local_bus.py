@@ -28,9 +28,9 @@ from spillway.bus import (
 from spillway.dead_letters import LetterReading, StoredRecord, outgoing_record, record_headers, trace_sending
 from spillway.events import Event, FleetFormed, TurnTaken
 from spillway.letters_by_writer import DEFAULT_BOUNDS, LetterBounds
-from spillway.local_log import PartitionLog, loop_seconds
+from spillway.local_log import PartitionLog
 from spillway.retention import skip_deleted_records
-from spillway.waiting import is_set_within
+from spillway.waiting import is_set_within, loop_seconds
 
 RETRY_SECONDS = 0.1
 """The pause, in seconds, after which a bus that is cut off from the broker tries to reach it again."""

@@ -1,10 +1,10 @@
 """One partition of the log in memory, with compaction and retention."""
 
-import asyncio
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
 from spillway.bus import Headers
+from spillway.waiting import loop_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +71,3 @@ class PartitionLog:
 
     def _index_of_offset(self, offset: int) -> int:
         return bisect_left(self.records, offset, key=lambda record: record.offset)
-
-
-def loop_seconds() -> float:
-    """Returns the event loop's time in seconds, which is virtual in a simulation; 0 if no loop runs yet."""
-    try:
-        return asyncio.get_running_loop().time()
-    except RuntimeError:
-        return 0.0

@@ -1,4 +1,7 @@
-"""Waits for an event for a limited time. asyncio.wait_for may lose a cancellation before Python 3.12."""
+"""The time of the event loop, and waiting for an event for a limited time.
+
+asyncio.wait_for may lose a cancellation before Python 3.12.
+"""
 
 import asyncio
 from contextlib import suppress
@@ -10,3 +13,11 @@ async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
         async with asyncio.timeout(seconds):
             await event.wait()
     return event.is_set()
+
+
+def loop_seconds() -> float:
+    """Returns the event loop's time in seconds, which is virtual in a simulation; 0 if no loop runs yet."""
+    try:
+        return asyncio.get_running_loop().time()
+    except RuntimeError:
+        return 0.0

@@ -18,6 +18,7 @@ from spillway.events import Event
 from spillway.model import Generation
 from spillway.reasons import RECORD_TOO_LARGE, TOO_MANY_WAIT
 from spillway.settings import constant
+from spillway.waiting import loop_seconds
 
 T = TypeVar("T")
 Written = Event | Tombstone
@@ -265,17 +266,16 @@ class RequestQueue:
         deciding itself may have changed the state, and a bug raises BugMet.
         """
         decided, settings = Decisions() if onto is None else onto, self._settings
-        taken, clock = set[WaitingCall[Any]](), asyncio.get_running_loop().time
-        began = clock()
+        taken, began = set[WaitingCall[Any]](), loop_seconds()
         until, batch_until = began + settings.group_seconds, began + settings.batch_seconds
         bytes_until = decided.record_bytes + settings.group_bytes_max
         try:
             for run in self._ordered_runs():
                 is_full = len(taken) >= settings.requests_in_group_max or decided.record_bytes >= bytes_until
-                if taken and (is_full or clock() >= until):
+                if taken and (is_full or loop_seconds() >= until):
                     break
                 for waiting in run:
-                    if taken and clock() >= batch_until:
+                    if taken and loop_seconds() >= batch_until:
                         break
                     taken.add(waiting)
                     self._decide_request(waiting, next_generation, decided, apply)
