@@ -20,8 +20,10 @@ ROOT = Path(__file__).parents[3]
 HERE = "lab/simulation/spillway_simulation/*.py"
 SOURCES = ("libs/*/src/**/*.py", "services/*/src/**/*.py", "local/src/**/*.py", HERE)
 SERVERS = ROOT / "libs/spillway/src/spillway/rpc"
-RUN_BY_SEEDS = frozenset(("__init__", "callers", "endpoints", "manifest_fields", "namespaces", "security"))
-"""The modules of SERVERS that a seed runs: who calls, and with which rights."""
+RUN_BY_SEEDS = frozenset(
+    ("__init__", "callers", "endpoints", "holder_places", "manifest_fields", "namespaces", "security")
+)
+"""The modules of SERVERS that a seed runs: who calls, with which rights, and which places a caller has."""
 COLUMNS = ("code", "commit", "first", "end", "held", "failed", "cpu_seconds", "failed_seeds")
 """Of the committed ranges. end: not included; failed_seeds: with commas, or a dash."""
 

@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 import pytest
 from hypothesis import given
@@ -25,8 +26,14 @@ from spillway.running.request_queue import (
 
 GROUP, PASSED_OVER = 3, 2
 BOUNDS = RequestSettings(
-    requests_waiting_max=1000, requests_in_group_max=GROUP, requests_passed_over_max=PASSED_OVER, request_seconds=1.0
+    requests_waiting_max=1000,
+    requests_in_group_max=GROUP,
+    group_seconds=inf,
+    batch_seconds=inf,
+    requests_passed_over_max=PASSED_OVER,
+    request_seconds=1.0,
 )
+"""Without bounds of time: which requests are in a group does not depend on the machine."""
 
 
 @dataclass(frozen=True)

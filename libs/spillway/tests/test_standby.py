@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ LAG = 4.0
 """Seconds after which somebody reads what is written, where a test says so."""
 
 
-BOUNDS = StandbySettings(requests_waiting_max=3, requests_in_group_max=2)
+BOUNDS = StandbySettings(requests_waiting_max=3, requests_in_group_max=2, group_seconds=inf, batch_seconds=inf)
 
 
 class Brakes:

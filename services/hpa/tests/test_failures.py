@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
+from math import inf
 from typing import Any
 
 import msgspec
@@ -243,7 +244,7 @@ async def test_a_request_that_cannot_be_decided_or_written_is_refused_alone(
     world.state.defect = defect  # type: ignore[attr-defined]
     made = Hpa(
         LocalBus(LocalBroker(), "f", "hpa-1"),
-        HpaSettings(),
+        HpaSettings(group_seconds=inf),
         "hpa-1",
         HpaClocks(lambda: ms_after_start(10), lambda: 0.0),
     )
