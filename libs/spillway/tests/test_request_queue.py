@@ -110,8 +110,8 @@ def test_no_request_waits_while_one_of_a_lower_priority_is_decided_but_for_those
 
 @given(requests(("", "web", "api"), batches=True, callers=("", "shop", "bank")))
 def test_none_waits_for_ever(asked: list[Asked]) -> None:
-    """Once so many groups went before, only what was asked earlier does, and others' requests, since callers take turns:
-    as many groups more as these fill.
+    """Once so many groups went before, only earlier requests do, and those of others, since callers take turns: as many
+    groups more as these fill.
     """
     steps = numbers_decided_by_step(asked)
     decided_at = {number: step for step, numbers in enumerate(steps) for number in numbers}
