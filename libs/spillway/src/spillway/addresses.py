@@ -1,4 +1,7 @@
-"""The topic, the key and the partitioning name of each event. Each topic has one writer, except the open topics."""
+"""The topic, the key and the partitioning name of each event.
+
+Each topic has one writer, except the open topics, which anybody may write, and dead-letters, which each reader writes.
+"""
 
 import re
 from collections.abc import Callable

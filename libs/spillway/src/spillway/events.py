@@ -1,9 +1,9 @@
 """The events of clusters, workloads and placements.
 
-An event is a fact. One service emits it; ARCHITECTURE.md names the exceptions. addresses.py says on which topic and
-under which key each event goes. The events of scaling and of lending are in events_scaling.py and events_lending.py:
-these areas change on their own, and one file would have 1,000 lines. events_answered.py has what answers to commands
-contain.
+An event is a fact, so its name is in the past tense; PodsUnschedulable bears Kubernetes' word for the state. One
+service emits it; ARCHITECTURE.md names the exceptions. addresses.py says on which topic and under which key each event
+goes. The events of scaling and of lending are in events_scaling.py and events_lending.py: these areas change on their
+own, and one file would have 1,000 lines. events_answered.py has what answers to commands contain.
 """
 
 from dataclasses import dataclass
