@@ -48,14 +48,19 @@ class Asked:
     caller: str = ""
 
 
-def numbers_decided_by_step(asked: list[Asked], bounds: RequestSettings = BOUNDS) -> list[list[int]]:
-    """The numbers that each step decides, until none waits."""
+def numbers_decided_by_step(
+    asked: list[Asked], bounds: RequestSettings = BOUNDS, put_off: frozenset[int] = frozenset()
+) -> list[list[int]]:
+    """The numbers that each step decides, until none waits. put_off: requests that are put off at their first look."""
 
     async def decide_all() -> list[list[int]]:
-        queue, steps = RequestQueue(bounds, "ask again"), list[list[int]]()
+        queue, steps, left = RequestQueue(bounds, "ask again"), list[list[int]](), set(put_off)
 
         def deciding_number(number: int) -> Decide[None]:
             def decide(generation: Generation) -> tuple[list[object], None]:
+                if number in left:
+                    left.remove(number)
+                    raise NotYet(None if number % 2 else lambda: True)
                 steps[-1].append(number)
                 return [], None
 
@@ -73,6 +78,7 @@ def numbers_decided_by_step(asked: list[Asked], bounds: RequestSettings = BOUNDS
                 waiting.append(put(caller=one.caller))
             steps.append([])
             queue.decide_next_group(lambda: Generation(1, 1)).send_answers()
+            queue.requeue_due_requests()
         return steps
 
     return asyncio.run(decide_all())
@@ -305,6 +311,24 @@ def test_who_went_away_while_it_was_put_off_holds_nobody_up() -> None:
         assert later.answer.result() == "scaled"
 
     asyncio.run(body())
+
+
+@given(
+    requests(("", "web", "api"), batches=True, callers=("", "shop", "bank")),
+    st.frozensets(st.integers(0, 15)),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_of_one_workload_the_earlier_is_decided_first_wherever_a_group_ends_and_whatever_was_put_off(
+    asked: list[Asked], put_off: frozenset[int], group: int, ends_in_batches: bool
+) -> None:
+    """An Apply waits for binds, then a Scale comes: a group ended between them, and the Apply had the last word."""
+    bounds = replace(BOUNDS, requests_in_group_max=group, batch_seconds=0.0 if ends_in_batches else inf)
+    in_order = [number for numbers in numbers_decided_by_step(asked, bounds, put_off) for number in numbers]
+    assert sorted(in_order) == [one.number for one in asked]
+    for about in ("web", "api"):
+        numbers = [number for number in in_order if asked[number].about == about]
+        assert numbers == sorted(numbers)
 
 
 BATCH = object()

@@ -357,6 +357,20 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
         ),
         "regions, zones and labels of clusters: 2002: expected at most 2000 in all",
     ),
+    "longer names than all clusters have": (
+        (deployment(), placement_policy(tiers=[{"name": "a", "clusters": {"excluded": ["x" * 1000] * 132}}])),
+        "PlacementPolicy.spec: names and labels: 132001: expected at most 131072 characters in all",
+    ),
+    "longer labels": (
+        (
+            deployment(),
+            placement_policy(
+                limits=[{"cluster": "c" * 100_000}],
+                tiers=[{"name": "a", "clusters": {"labelSelector": {"matchLabels": {"x": "y" * 40_000}}}}],
+            ),
+        ),
+        "PlacementPolicy.spec: names and labels: 140002: expected at most 131072 characters in all",
+    ),
     "limits beside weights": (
         (
             deployment(),

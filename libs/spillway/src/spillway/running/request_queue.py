@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import count, groupby
 from typing import Any, Final, Generic, TypeVar
 
 import structlog
@@ -107,7 +107,8 @@ class WaitingCall(Generic[T]):
     about: the subject of the request. Of two requests about one subject the earlier one is decided first. None: it has
     no subject.
     caller: its name; empty when callers are not identified, or for our own requests.
-    passed_over: groups that were decided while it waited. is_decided: its effects are on their way into the log.
+    number: rises with each request that is put into the queue. passed_over: groups that were decided while it waited.
+    is_decided: its effects are on their way into the log.
     late: called when its time is over before it is decided.
     """
 
@@ -119,6 +120,7 @@ class WaitingCall(Generic[T]):
     priority: int = 0
     about: Hashable = None
     caller: str = ""
+    number: int = 0
     passed_over: int = 0
     is_decided: bool = False
     late: Callable[[], object] = lambda: None
@@ -197,6 +199,14 @@ class Decisions:
             waiting.fail_call(RequestError("UNAVAILABLE", why))
 
 
+_Run = list[WaitingCall[Any]]
+_Level = tuple[bool, int]
+"""The urgency of a run; the lowest comes first. First False if it was passed over for long, then its negated
+priority."""
+_Place = TypeVar("_Place", _Level, tuple[_Level, int, int])
+"""A level; or a level, a turn in it, and the index in the queue. The lowest is decided first."""
+
+
 class RequestQueue:
     """The requests that wait for a decision. asked: an event that is set while there is a request to decide.
 
@@ -210,6 +220,7 @@ class RequestQueue:
         self.retry = retry
         self._settings = settings
         self._waiting: list[WaitingCall[Any]] = []
+        self._numbers = count()
         self._put_off: list[_PutOff] = []
         self._put_off_last: dict[Hashable, _PutOff] = {}
         """The last request that was put off, by its subject. Nobody waits for the earlier ones any more."""
@@ -238,7 +249,8 @@ class RequestQueue:
         caller: str = "",
     ) -> WaitingCall[T]:
         answer = asyncio.get_running_loop().create_future()
-        waiting = WaitingCall(decide, answer, verb, tracing.current_trace_headers(), batch, priority, about, caller)
+        trace, number = tracing.current_trace_headers(), next(self._numbers)
+        waiting = WaitingCall(decide, answer, verb, trace, batch, priority, about, caller, number)
         self._waiting.append(waiting)
         self.asked.set()
         return waiting
@@ -369,23 +381,22 @@ class RequestQueue:
         for waiting in refused:
             waiting.fail_call(RequestError("UNAVAILABLE", why))
 
-    def _ordered_runs(self) -> list[list[WaitingCall[Any]]]:
+    def _ordered_runs(self) -> list[_Run]:
         """Returns the runs in the order of their decision. A run is a whole batch, or one request without a batch.
 
-        A request gets at least the priority of each later request about the same subject, which must wait for it.
+        A request is decided no later than each later request about the same subject, which must wait for it. That
+        holds also where it was put off, so that it stands behind the later one in the queue.
         """
         by_batch = groupby(self._waiting, lambda one: id(one if one.batch is None else one.batch))
-        runs = [list(run) for _, run in by_batch]
-        levels: list[_Level] = []
-        raised: dict[Hashable, int] = {}
-        for run in reversed(runs):
-            priority = max(raised.get(one.about, one.priority) for one in run)
-            priority = max(priority, *(one.priority for one in run))
-            raised.update((one.about, priority) for one in run if one.about is not None)
-            is_over = max(one.passed_over for one in run) >= self._settings.requests_passed_over_max
-            levels.append((not is_over, 0 if is_over else -priority))
-        places = zip(reversed(levels), _places_in_level(runs, levels[::-1]), range(len(runs)), strict=True)
-        return [runs[index] for _, _, index in sorted(places)]
+        runs = [sorted(run, key=lambda one: one.number) for _, run in by_batch]
+        levels = _kept_in_order(runs, [self._level_of_run(run) for run in runs])
+        places = list(zip(levels, _turns_in_level(runs, levels), range(len(runs)), strict=True))
+        order = _kept_in_order(runs, places)
+        return [runs[index] for index in sorted(range(len(runs)), key=lambda one: (order[one], runs[one][0].number))]
+
+    def _level_of_run(self, run: _Run) -> _Level:
+        is_over = max(one.passed_over for one in run) >= self._settings.requests_passed_over_max
+        return not is_over, 0 if is_over else -max(one.priority for one in run)
 
 
 def may_add_requests(own: int, waiting: int, asked: int, most: int, for_each_free: float) -> bool:
@@ -403,26 +414,26 @@ def may_add_requests(own: int, waiting: int, asked: int, most: int, for_each_fre
     return is_first or not waiting or own + asked <= for_each_free * free
 
 
-_Level = tuple[bool, int]
-"""The urgency of a run; the lowest comes first. First False if it was passed over for long, then its negated
-priority."""
+def _kept_in_order(runs: Sequence[_Run], places: Sequence[_Place]) -> list[_Place]:
+    """Returns each run's place, the lowest first, but none above that of a later run about the same subject."""
+    found, least = list(places), dict[Hashable, _Place]()
+    for index in sorted(range(len(runs)), key=lambda one: -runs[one][0].number):
+        subjects = [one.about for one in runs[index] if one.about is not None]
+        found[index] = min(found[index], *(least.get(about, found[index]) for about in subjects), found[index])
+        least.update(dict.fromkeys(subjects, found[index]))
+    return found
 
 
-def _places_in_level(runs: Sequence[Sequence[WaitingCall[Any]]], levels: Sequence[_Level]) -> list[int]:
-    """Returns each run's place in its level: the number of its caller's requests up to the end of the run.
+def _turns_in_level(runs: Sequence[_Run], levels: Sequence[_Level]) -> list[int]:
+    """Returns for each run the number of its caller's requests of the same level up to the end of the run.
 
-    So callers take turns, one request each; a batch counts as its number of requests. A run that is earlier about the
-    same subject as another run gets a place no later than that run.
+    So callers take turns, one request each; a batch counts as its number of requests.
     """
     asked = Counter[tuple[str, _Level]]()
     turns: list[int] = []
     for run, level in zip(runs, levels, strict=True):
         asked[run[0].caller, level] += len(run)
         turns.append(asked[run[0].caller, level])
-    least: dict[Hashable, int] = {}
-    for index in reversed(range(len(runs))):
-        turns[index] = min(turns[index], *(least.get(one.about, turns[index]) for one in runs[index]))
-        least.update((one.about, turns[index]) for one in runs[index] if one.about is not None)
     return turns
 
 

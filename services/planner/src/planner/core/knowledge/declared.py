@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
 
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.feasibility.cluster_view import WorkloadKey
-from spillway.model import Answered, Shape
+from spillway.model import Answered, Policy, Shape
 
 DependencyKey = tuple[str, str, str]
 """(kind, namespace, name) of an object that goes along with a workload."""
@@ -27,6 +28,8 @@ WORKLOAD_BYTES: Final = 1024
 VALUE_BYTES: Final = 64
 """Bytes that each value of a shape counts for in addition to its text. In memory, a short label takes eighteen times
 its encoded size."""
+POLICIES_KEPT_MAX: Final = 256
+"""The number of policies whose size is kept. Each change of a workload's replicas asks for the size of its policy."""
 ANSWER_BYTES: Final = 96
 """Bytes of a kept answer in addition to its key and text: the request's digest, the time, the encoding."""
 
@@ -36,12 +39,17 @@ def declaration_bytes(event: WorkloadDeclared, along: Iterable[bytes] = ()) -> i
     return (
         WORKLOAD_BYTES
         + len(event.manifest)
-        + len(msgspec.msgpack.encode(event.policy))
+        + _policy_bytes(event.policy)
         + sum(len(earlier.manifest) for earlier in event.earlier_templates)
         + sum(map(shape_bytes, event.rolling_from))
         + sum(answer_bytes(entry) for entry in event.answered)
         + sum(map(len, along))
     )
+
+
+@lru_cache(maxsize=POLICIES_KEPT_MAX)
+def _policy_bytes(policy: Policy) -> int:
+    return len(msgspec.msgpack.encode(policy))
 
 
 def shape_bytes(shape: Shape) -> int:
@@ -79,6 +87,10 @@ class NamespaceDeclarations:
     def usage_of_namespace(self, namespace: str) -> NamespaceUsage:
         """Returns how many workloads and bytes a namespace has declared."""
         return NamespaceUsage(self._workloads[namespace], self._bytes[namespace])
+
+    def declaration_bytes_of(self, key: WorkloadKey) -> int:
+        """Returns the bytes of one workload's declaration without the objects that go along; 0 for an unknown one."""
+        return self._sizes.get(key, 0)
 
     def workload_bytes(self, key: WorkloadKey) -> int:
         """Returns the bytes of one workload with the objects that go along; 0 for an unknown workload."""

@@ -62,8 +62,8 @@ minutes. Offline work may wait long, and never uses the cloud."""
 DEFAULT_POLICY = Policy(OWN_FIRST, (), UNPLACEABLE_WAIT)
 
 POLICIES_KEPT_MAX = 256
-TIERS_KEPT_MAX = 1024
-"""The numbers of policies, and of single tiers, whose clusters are kept."""
+"""The number of policies, and that of single tiers, whose clusters are kept. With POLICY_CHARACTERS_MAX it bounds the
+memory that requests can fill, also those that change nothing."""
 
 ROLLOUT_ONE = "one"
 ROLLOUT_ALL = "all"
@@ -75,6 +75,9 @@ LIMITS_MAX = 1000
 POLICY_ENTRIES_MAX = 2000
 """The most entries of a policy: limits, spreads, and the entries of the selectors of tiers and weights. A selector
 without entries counts as one. Each cluster is compared with all selectors."""
+POLICY_CHARACTERS_MAX = 128 * 1024
+"""The most characters of all names and labels of a policy together. The names of 2,000 clusters have some 60,000. What
+is computed of hundreds of policies is kept, with the policies."""
 REPLICAS_MAX = 100_000
 PRIORITY_MAX = 1_000_000_000
 LOSS_SECONDS_MIN = 30
@@ -141,6 +144,9 @@ def read_policy(manifest: dict[str, Any]) -> Policy:
     if (entries := _entry_count(spec)) > POLICY_ENTRIES_MAX:
         where = f"{KIND}.spec: weights, limits, spreads, and names, tiers, regions, zones and labels of clusters"
         raise invalid_argument_error(where, entries, f"at most {POLICY_ENTRIES_MAX} in all")
+    if (characters := _character_count(spec)) > POLICY_CHARACTERS_MAX:
+        where = f"{KIND}.spec: names and labels"
+        raise invalid_argument_error(where, characters, f"at most {POLICY_CHARACTERS_MAX} characters in all")
     if spec.unplaceable not in (UNPLACEABLE_WAIT, UNPLACEABLE_REFUSE):
         raise invalid_argument_error(
             f"{KIND}.spec.unplaceable", spec.unplaceable, f"{UNPLACEABLE_WAIT} or {UNPLACEABLE_REFUSE}"
@@ -176,6 +182,11 @@ def read_policy(manifest: dict[str, Any]) -> Policy:
 def _entry_count(spec: PlacementPolicySpec) -> int:
     spreads = () if spec.strategy is None else spec.strategy.spread
     return len(spec.limits) + len(spreads) + sum(max(1, one.entry_count) for one in _cluster_selectors(spec))
+
+
+def _character_count(spec: PlacementPolicySpec) -> int:
+    names = [tier.name for tier in spec.tiers] + [limit.cluster for limit in spec.limits]
+    return sum(map(len, names)) + sum(one.character_count for one in _cluster_selectors(spec))
 
 
 def _cluster_selectors(spec: PlacementPolicySpec) -> Iterator[SelectorSpec]:
@@ -268,7 +279,7 @@ def is_in_tier(tier: Tier, cluster: ClusterJoined) -> bool:
     return cluster.cluster in _compute_clusters_of_tier(tier, (cluster,))
 
 
-@lru_cache(maxsize=TIERS_KEPT_MAX)
+@lru_cache(maxsize=POLICIES_KEPT_MAX)
 def clusters_of_tier(tier: Tier, clusters: FleetClusters) -> frozenset[str]:
     """Returns the clusters in which a tier may place. If the tier has weights, one of them must select the cluster."""
     return _compute_clusters_of_tier(tier, clusters)

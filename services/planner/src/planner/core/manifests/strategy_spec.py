@@ -1,5 +1,7 @@
 """Reads the parts of a PlacementPolicy that divide replicas: splits and weights of tiers, the policy's strategy."""
 
+from itertools import chain
+
 import msgspec
 
 from spillway.api import invalid_argument_error
@@ -52,6 +54,15 @@ class SelectorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
     label_selector: LabelSelector = LabelSelector()
     excluded: tuple[str, ...] = ()
     supply_classes: tuple[str, ...] = ()
+
+    @property
+    def character_count(self) -> int:
+        """Returns the number of characters of all its texts."""
+        lists = (self.names, self.tiers, self.regions, self.zones, self.excluded, self.supply_classes)
+        labels = self.label_selector
+        texts = chain(*lists, labels.match_labels.keys(), labels.match_labels.values())
+        expressions = ((one.key, one.operator, *one.values) for one in labels.match_expressions)
+        return sum(map(len, chain(texts, *expressions)))
 
     @property
     def entry_count(self) -> int:

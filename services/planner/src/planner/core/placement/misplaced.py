@@ -10,10 +10,8 @@ from planner.core.division.situation import Division
 from planner.core.division.tier_division import maximum_in_cluster
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import FleetClusters, clusters_of_tiers
+from planner.core.manifests.policy import POLICIES_KEPT_MAX, FleetClusters, clusters_of_tiers
 from spillway.model import Policy, Tier
-
-SELECTIONS_KEPT_MAX = 4096
 
 
 def allowed_maximum(policy: Policy, cluster: str, clusters: FleetClusters) -> int:
@@ -93,6 +91,6 @@ def _compute_ruled_out(workload: Workload, clusters: FleetClusters) -> dict[str,
     return found
 
 
-@lru_cache(maxsize=SELECTIONS_KEPT_MAX)
+@lru_cache(maxsize=POLICIES_KEPT_MAX)
 def _selected_clusters(tiers: tuple[Tier, ...], clusters: FleetClusters) -> frozenset[str]:
     return frozenset(name for _, names in clusters_of_tiers(tiers, clusters) for name in names)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from planner.core.knowledge.declared import declaration_bytes
 from planner.core.knowledge.state import PlannerState
 from planner.core.manifests.policy import PRIORITY_MAX
 from planner.core.manifests.request import read_manifests
@@ -53,7 +52,8 @@ def bytes_written_again(state: PlannerState, request: QueuedRequest) -> int:
     """
     if isinstance(request, ApplyRequest):
         return 0
-    known = state.workloads.get((request.namespace or "default", request.name))
+    key = (request.namespace or "default", request.name)
+    known = state.workloads.get(key)
     if known is None or any(request.idempotency_key == answer.key for answer in known.declared.answered):
         return 0
-    return declaration_bytes(known.declared)
+    return state.declared.declaration_bytes_of(key)
