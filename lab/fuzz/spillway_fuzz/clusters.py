@@ -190,28 +190,28 @@ def _collect_metrics(given: Answer) -> bool:
 
 def _mirror_owner(given: Answer) -> bool:
     name, page, watch = given
-    mirror = OwnerCache("own-1", FLEET)
+    owner_cache = OwnerCache("own-1", FLEET)
     kind = WATCHED_NODES if name == "Node" else WATCHED_PODS
     found = _objects_of_page(kind, page)
     for change in (ListedObjects(found, "1"), *_changes_of_watch(kind, watch)):
-        _apply_owner_change(mirror, kind is WATCHED_NODES, change)
-    mirror.idleness.advance_watermark(2.0)
-    for node in list(mirror.nodes):
-        mirror.candidate_node(node, None)
-        mirror.node_use(node, "")
-        mirror.is_marked(node)
-    list(mirror.real_pods())
+        _apply_owner_change(owner_cache, kind is WATCHED_NODES, change)
+    owner_cache.idleness.advance_watermark(2.0)
+    for node in list(owner_cache.nodes):
+        owner_cache.candidate_node(node, None)
+        owner_cache.node_use(node, "")
+        owner_cache.is_marked(node)
+    list(owner_cache.real_pods())
     return bool(found)
 
 
-def _apply_owner_change(mirror: OwnerCache, of_nodes: bool, change: Any) -> None:
+def _apply_owner_change(owner_cache: OwnerCache, of_nodes: bool, change: Any) -> None:
     match change:
         case ListedObjects(objects):
-            mirror.replace_nodes(objects, 1.0) if of_nodes else mirror.replace_pods(objects, 1.0)
+            owner_cache.replace_nodes(objects, 1.0) if of_nodes else owner_cache.replace_pods(objects, 1.0)
         case ObjectUpserted(one):
-            mirror.put_node(one, 1.0) if of_nodes else mirror.put_pod(one, 1.0)
+            owner_cache.put_node(one, 1.0) if of_nodes else owner_cache.put_pod(one, 1.0)
         case ObjectRemoved(one):
-            mirror.drop_node(one.metadata.name) if of_nodes else mirror.drop_pod(one, 1.0)
+            owner_cache.drop_node(one.metadata.name) if of_nodes else owner_cache.drop_pod(one, 1.0)
 
 
 def _mirror_placed_objects(given: Answer) -> bool:

@@ -30,7 +30,7 @@ BEGUN = re.compile(r"waits for (\S+)$")
 ELSEWHERE = re.compile(r"(\d+) replicas? that no longer fit in (\S+)")
 
 
-def find_unconverged(world: World, users: list[User]) -> Iterator[str]:
+def find_convergence_errors(world: World, users: list[User]) -> Iterator[str]:
     """Yields, in words, what has not converged yet; nothing when all has."""
     planner = world.active_planner()
     if planner is None:
@@ -40,14 +40,14 @@ def find_unconverged(world: World, users: list[User]) -> Iterator[str]:
         if not user.done:
             yield f"{user.name}: no answer yet to {user.waits_for}"
     for user in users:
-        yield from _unconverged_of_user(world, planner, user)
+        yield from _convergence_errors_of_user(world, planner, user)
     for name, cluster in world.clusters.items():
         yield from _left_behind_objects(world, name, cluster)
     yield from find_changed_objects(world.clusters, world.untouched)
     yield from _wrongly_reported_orphans(world, planner)
 
 
-def _unconverged_of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
+def _convergence_errors_of_user(world: World, planner: Planner, user: User) -> Iterator[str]:
     known, expected = world.oracle.workloads.get((NAMESPACE, user.name)), user.expected
     in_state = planner.state.workloads.get((NAMESPACE, user.name))
     if not expected.exists:
@@ -80,10 +80,10 @@ def _unconverged_of_user(world: World, planner: Planner, user: User) -> Iterator
         if part.replicas_leaving and wait - {part.cluster}:
             continue  # They are removed when their replacements are ready, and those wait for a missing object.
         if part.cluster in lacking:
-            yield from _unconverged_of_lacking_part(world.clusters[part.cluster], user, part)
+            yield from _convergence_errors_of_lacking_part(world.clusters[part.cluster], user, part)
             continue
         rolls_on = not stands and not declared.rollout_stopped_in
-        yield from _unconverged_of_part(world.clusters[part.cluster], user, known, part, not rolls_on)
+        yield from _convergence_errors_of_part(world.clusters[part.cluster], user, known, part, not rolls_on)
     if lacking:
         yield from _needless_waits(world, planner, known, lacking)
     if placement.unplaced and not stands:  # Otherwise parts grow only by their earlier template.
@@ -278,7 +278,7 @@ def has_name_clash(world: World) -> bool:
     )
 
 
-def _unconverged_of_part(
+def _convergence_errors_of_part(
     cluster: SimCluster, user: User, known: Known, part: Part, rollout_stands: bool
 ) -> Iterator[str]:
     """Yields errors of one part. rollout_stands: it may still have an earlier template, since the next has no room."""
@@ -312,7 +312,7 @@ def _unconverged_of_part(
             yield f"{where}: its ConfigMap is {json.dumps(config and config['data'])}"
 
 
-def _unconverged_of_lacking_part(cluster: SimCluster, user: User, part: Part) -> Iterator[str]:
+def _convergence_errors_of_lacking_part(cluster: SimCluster, user: User, part: Part) -> Iterator[str]:
     """Yields errors of a part whose cluster lacks an object: running pods stay, and no new ones are made or pending."""
     where = f"{user.name} in {part.cluster}"
     bound = sum(members.is_bound(pod) for pod in members.pods_of(cluster, NAMESPACE, user.name))

@@ -22,7 +22,7 @@ import structlog
 
 from spillway import metrics
 from spillway_simulation.beliefs import find_false_beliefs
-from spillway_simulation.convergence import find_unconverged, has_name_clash
+from spillway_simulation.convergence import find_convergence_errors, has_name_clash
 from spillway_simulation.dependencies import Hands
 from spillway_simulation.faults import FaultInjector
 from spillway_simulation.ledger import Ledger, Outcome, add_ranges, code_of_checkout
@@ -159,7 +159,7 @@ async def _run_to_convergence(world: World) -> float:
             if task.done():
                 task.result()
         lacking = [
-            *find_unconverged(world, users),
+            *find_convergence_errors(world, users),
             *find_unsettled_scaling(world, scalers),
             *find_unsettled_lending(world),
         ]

@@ -235,7 +235,7 @@ def talk_without_end(begin: bytes, again: bytes) -> Talk:
     return talk
 
 
-BESIDE: Final = "beside the body"
+BESIDE: Final = "outside the body"
 ENDLESS: Final = {
     "interim answers": (b"", b"HTTP/1.1 102 \r\n\r\n" * 100, "interim answers"),
     "empty lines before a head": (b"", b"\r\n" * 1_000, BESIDE),
@@ -397,7 +397,10 @@ async def test_a_cluster_that_sends_too_much_beside_an_answer_is_unreachable(ser
     begin, again, _ = ENDLESS["chunks of a byte"]
     error = await unreachable_error(await served(talk_without_end(begin, again)), answer_bounds=SMALL)
     assert error.reason == "garbage"
-    assert error.detail == "GET /: the server sent more than 50000 bytes beside the body of an answer"
+    assert (
+        error.detail
+        == "GET /: the server sent more than 50000 bytes of headers and framing outside the body of an answer"
+    )
 
 
 async def test_of_what_is_no_http_a_little_is_quoted(served: Served) -> None:

@@ -206,7 +206,7 @@ REFUSED = {
     ),
     "fewer groups at the most than at the least": (
         propagation_policy({"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 3, "maxGroups": 2}]}),
-        "PropagationPolicy.spec.placement.spreadConstraints[0].maxGroups: 2: expected at least min, 3",
+        "PropagationPolicy.spec.placement.spreadConstraints[0].maxGroups: 2: expected at least min (3)",
     ),
     "a bound of groups by a name that is none": (
         propagation_policy({"spreadConstraints": [{"spreadByField": "cluster", "maxGroup": 1}]}),

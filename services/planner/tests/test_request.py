@@ -418,7 +418,7 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
             deployment(),
             placement_policy(strategy={"name": "Duplicated", "spread": [{"by": "cluster", "min": 3, "max": 2}]}),
         ),
-        "PlacementPolicy.spec.strategy.spread[0].max: 2: expected at least min, 3",
+        "PlacementPolicy.spec.strategy.spread[0].max: 2: expected at least min (3)",
     ),
     "tiers used in a way that is none": (
         (deployment(), placement_policy(strategy={"name": "KarmadaAggregated", "tiers": "Both"})),
@@ -450,7 +450,7 @@ BAD: dict[str, tuple[tuple[dict[str, Any], ...], str]] = {
     ),
     "max below min": (
         (deployment(), placement_policy(limits=[{"cluster": "a", "min": 3, "max": 2}])),
-        "PlacementPolicy.spec.limits[0].max: 2: expected at least min, 3",
+        "PlacementPolicy.spec.limits[0].max: 2: expected at least min (3)",
     ),
     "negative min": (
         (deployment(), placement_policy(limits=[{"cluster": "a", "min": -1}])),

@@ -77,7 +77,7 @@ class MemberBus(LocalBus):
 
 
 class Fleet:
-    """Two members, own-1 and own-2; what the planner writes, what the members hold, what is said. No propagator yet."""
+    """Two clusters, own-1 and own-2; what the planner writes, what they hold, what is said. No propagator yet."""
 
     broker: LocalBroker
     planner: LocalBus
@@ -107,7 +107,7 @@ class Fleet:
             await self.stop(instance)
         await self._stack.aclose()
 
-    # ── Members ──
+    # ── Clusters ──
 
     async def add_cluster(self, name: str) -> SimCluster:
         cluster = await self._stack.enter_async_context(SimCluster(name))
@@ -117,7 +117,7 @@ class Fleet:
         return cluster
 
     def user_api(self, name: str, manager: str = "kubectl") -> ClusterApi:
-        """Somebody else's access to a member."""
+        """Somebody else's access to a cluster."""
         settings = ClusterApiSettings(field_manager=manager)
         return ClusterApi(SimTransport(self.clusters[name]), name, settings, random=Random(1))
 

@@ -1,4 +1,4 @@
-"""What is said of what a member has, before it is adopted or recovered."""
+"""What is said of what a cluster has, before it is adopted or recovered."""
 
 import asyncio
 from typing import Any

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 import pytest
 
 from propagator import cluster_worker
-from propagator.cluster import adoption_finder, member, shape_asker
+from propagator.cluster import adoption_finder, cluster_objects, shape_asker
 from propagator.cluster.mirror import ObjectMirror
 from propagator.core.actions import Action
 from propagator.core.desired import WantedState
@@ -146,7 +146,7 @@ async def test_whatever_an_answer_says_of_itself_it_is_of_the_kind_that_was_aske
 async def test_an_error_at_one_workload_costs_that_one_alone_and_its_status_says_so(fleet: Fleet, where: str) -> None:
     next_action, carry_out, observed = (
         cluster_worker.next_action,
-        member.MemberCluster.carry_out_action,
+        cluster_objects.ClusterObjects.carry_out_action,
         cluster_worker.observed_status,
     )
 
@@ -168,7 +168,7 @@ async def test_an_error_at_one_workload_costs_that_one_alone_and_its_status_says
             case "when it is touched":
                 patched.setattr(cluster_worker, "next_action", decide_unless_odd)
             case "when it is worked on":
-                patched.setattr(member.MemberCluster, "carry_out_action", write_unless_odd)
+                patched.setattr(cluster_objects.ClusterObjects, "carry_out_action", write_unless_odd)
             case _:
                 patched.setattr(cluster_worker, "observed_status", show_unless_odd)
         await fleet.start()

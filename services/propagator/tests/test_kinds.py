@@ -1,4 +1,4 @@
-"""StatefulSets and Jobs: what is written of them, what is read from them, what a member refuses."""
+"""StatefulSets and Jobs: what is written of them, what is read from them, what a cluster refuses."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What goes into a member, made of the user's own manifests."""
+"""What goes into a cluster, made of the user's own manifests."""
 
 import json
 from dataclasses import replace

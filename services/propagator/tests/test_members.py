@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from propagator.cluster.member import MemberCluster
+from propagator.cluster.cluster_objects import ClusterObjects
 from propagator.cluster.namespaces import ClusterNamespaces
 from propagator.core.actions import Apply, Nothing, PropagationRules, Report
 from propagator.core.desired import PartTarget, WantedState
@@ -86,9 +86,11 @@ def wanted_state_of(
 async def act_until_done(api: ClusterApi, wanted: WantedState) -> tuple[list[str], LiveState]:
     """The actions until nothing is left to do, and what is there then."""
     clock = asyncio.get_running_loop().time
-    member = MemberCluster(api, "f1", clock, lambda: None, ClusterNamespaces(clock, 1.0), PropagatorSettings())
+    cluster_objects = ClusterObjects(
+        api, "f1", clock, lambda: None, ClusterNamespaces(clock, 1.0), PropagatorSettings()
+    )
     both = (DependencyReference("ConfigMap", wanted.target.name), DependencyReference("Service", wanted.target.name))
-    actions, history, live = [], WriteHistory(), await member.read_live_state(wanted.target, both)
+    actions, history, live = [], WriteHistory(), await cluster_objects.read_live_state(wanted.target, both)
     for _ in range(30):
         action = next_action(wanted, live, history, 0.0, RULES)
         actions.append(type(action).__name__)
@@ -96,10 +98,10 @@ async def act_until_done(api: ClusterApi, wanted: WantedState) -> tuple[list[str
             return actions, live
         assert not hasattr(action, "reason"), action
         try:
-            live = await member.carry_out_action(action, wanted.target, live)
+            live = await cluster_objects.carry_out_action(action, wanted.target, live)
             history = history_after_action(history, wanted, live, action, 0.0, RULES)
         except Conflict:  # The controllers write too.
-            live = await member.read_live_state(wanted.target, both)
+            live = await cluster_objects.read_live_state(wanted.target, both)
     raise AssertionError(actions)
 
 

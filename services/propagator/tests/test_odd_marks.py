@@ -1,4 +1,4 @@
-"""Whatever a member's users write onto an object ends no propagator, and can be said of it."""
+"""Whatever a cluster's users write onto an object ends no propagator, and can be said of it."""
 
 import asyncio
 from typing import Any

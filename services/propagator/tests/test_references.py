@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from propagator.cluster.member import MemberCluster
+from propagator.cluster.cluster_objects import ClusterObjects
 from propagator.cluster.namespaces import ClusterNamespaces
 from propagator.core.desired import PartTarget
 from propagator.core.live import DependencyReference
@@ -54,13 +54,13 @@ class SlowTransport(SimTransport):
 
 
 @asynccontextmanager
-async def open_member() -> AsyncIterator[tuple[SlowTransport, MemberCluster]]:
+async def open_cluster_objects() -> AsyncIterator[tuple[SlowTransport, ClusterObjects]]:
     async with SimCluster("own-1") as cluster:
         transport, clock = SlowTransport(cluster), asyncio.get_running_loop().time
         manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c-03", "namespace": "default"}}
         await ClusterApi(SimTransport(cluster), "own-1", ClusterApiSettings()).create(CONFIG_MAPS, manifest)
         api = ClusterApi(transport, "own-1", ClusterApiSettings())
-        yield transport, MemberCluster(api, "f1", clock, lambda: None, ClusterNamespaces(clock, 1.0), SETTINGS)
+        yield transport, ClusterObjects(api, "f1", clock, lambda: None, ClusterNamespaces(clock, 1.0), SETTINGS)
 
 
 def config_map_references(count: int) -> list[DependencyReference]:
@@ -68,46 +68,46 @@ def config_map_references(count: int) -> list[DependencyReference]:
 
 
 async def test_a_few_of_many_are_looked_for_at_one_time() -> None:
-    async with open_member() as (transport, member):
-        looked = await member.existence_by_reference(WEB, frozenset(config_map_references(20)))
+    async with open_cluster_objects() as (transport, cluster_objects):
+        looked = await cluster_objects.existence_by_reference(WEB, frozenset(config_map_references(20)))
         assert (transport.most, transport.asked) == (8, [one.name for one in config_map_references(20)])
         assert looked == {one: one.name == "c-03" for one in config_map_references(20)}
 
 
 async def test_as_few_as_that_are_looked_for_all_at_once() -> None:
-    async with open_member() as (transport, member):
+    async with open_cluster_objects() as (transport, cluster_objects):
         began = asyncio.get_running_loop().time()
-        await member.existence_by_reference(WEB, frozenset(config_map_references(8)))
+        await cluster_objects.existence_by_reference(WEB, frozenset(config_map_references(8)))
         assert transport.most == 8
         assert asyncio.get_running_loop().time() - began == pytest.approx(0.01)
 
 
 async def test_a_few_of_many_that_go_along_are_read_at_one_time() -> None:
     """All of them, however many: what is written is compared with each."""
-    async with open_member() as (transport, member):
-        live = await member.read_live_state(WEB, config_map_references(30))
+    async with open_cluster_objects() as (transport, cluster_objects):
+        live = await cluster_objects.read_live_state(WEB, config_map_references(30))
         assert (transport.most, transport.asked) == (8, ["web", *(one.name for one in config_map_references(30))])
         assert list(live.dependencies) == [DependencyReference("ConfigMap", "c-03")]
 
 
 async def test_what_is_beyond_the_bound_is_taken_as_there_and_told_once() -> None:
-    async with open_member() as (transport, member):
+    async with open_cluster_objects() as (transport, cluster_objects):
         with capture_logs() as told:
-            looked = await member.existence_by_reference(WEB, frozenset(config_map_references(30)))
+            looked = await cluster_objects.existence_by_reference(WEB, frozenset(config_map_references(30)))
             assert transport.asked == [one.name for one in config_map_references(20)]
             assert [one for one in config_map_references(30) if looked[one]] == [
                 config_map_references(30)[3],
                 *config_map_references(30)[20:],
             ]
-            assert await member.existence_by_reference(WEB, frozenset(config_map_references(30))) == looked
+            assert await cluster_objects.existence_by_reference(WEB, frozenset(config_map_references(30))) == looked
         warnings = [(one["workload"], one["count"], one["first"]) for one in told if one["log_level"] == "warning"]
         assert warnings == [("default/web", 10, "ConfigMap c-20")]
 
 
 async def test_what_comes_after_one_that_is_not_answered_is_not_asked() -> None:
-    async with open_member() as (transport, member):
+    async with open_cluster_objects() as (transport, cluster_objects):
         transport.failing = frozenset({"c-01"})
         with pytest.raises(ClusterUnreachable):
-            await member.existence_by_reference(WEB, frozenset(config_map_references(20)))
+            await cluster_objects.existence_by_reference(WEB, frozenset(config_map_references(20)))
         await asyncio.sleep(1)
         assert transport.asked == [one.name for one in config_map_references(8)]

@@ -153,7 +153,7 @@ async def test_what_no_placement_lists_is_found_by_its_label_or_the_object_that_
 
 
 async def test_a_look_for_a_label_hashes_the_name_of_no_workload(calls_of: Any) -> None:
-    """A member may have as many labels of full length as it likes, each whatever it likes."""
+    """A cluster may have as many labels of full length as it likes, each whatever it likes."""
     mirror = ObjectMirror("own-1")
     names = [f"{number:070}" for number in range(50)]
     for name in names:

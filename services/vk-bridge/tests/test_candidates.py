@@ -92,10 +92,10 @@ def test_what_was_thought_of_a_node_while_it_was_lent_says_nothing_of_it_once_it
         "spec": {"taints": [{"key": LENDING, "value": LENT, "effect": "NoSchedule"}]},
         "status": {"conditions": [{"type": "Ready", "status": "True"}]},
     }
-    state, mirror = LendingLogState(), OwnerCache("own-1", "f1")
+    state, owner_cache = LendingLogState(), OwnerCache("own-1", "f1")
     state.apply_event(DECLARED)
-    mirror.put_node(convert(manifest, WatchedNode), 0.0)
-    desired_loans = DesiredLoans("own-1", "f1", state, mirror, KubeletAddress("", {}), lambda: 0)
+    owner_cache.put_node(convert(manifest, WatchedNode), 0.0)
+    desired_loans = DesiredLoans("own-1", "f1", state, owner_cache, KubeletAddress("", {}), lambda: 0)
     assert not list(filter(None, desired_loans.review_nodes(100)))
 
     def is_to_be_lent(register: OwnerNode) -> bool:
@@ -103,7 +103,7 @@ def test_what_was_thought_of_a_node_while_it_was_lent_says_nothing_of_it_once_it
             "n1", Observation(0.0, register, None), Generation(4, 3), pool_joined=True, log_away=False
         ).lend
 
-    lent = mirror.nodes["n1"].register
+    lent = owner_cache.nodes["n1"].register
     assert lent.state == LENT
     assert is_to_be_lent(lent)
     assert not is_to_be_lent(replace(lent, state=OWNED, loan=None))

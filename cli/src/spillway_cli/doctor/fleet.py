@@ -185,7 +185,7 @@ def _check_cluster_marks(cluster: str, marked: Sequence[tuple[str, str]], ours: 
         text = f"{shown_names_text(left)} have the taint {LENDING}, but the cluster declares no lending"
         hint = (
             f"`spillway lending declare {cluster} --pool POOL`, then `spillway lending withdraw {cluster}`: "
-            "then the nodes are emptied and returned; docs/lending.md"
+            "after that the nodes are emptied and returned (docs/lending.md)"
         )
         yield warning_check(name, text, hint)
     for fleet in others:

@@ -184,7 +184,9 @@ class _BoundedConnection(ResponseHandler):
             # When framing breaks, aiohttp tells a caller that waits for a head, but not one that reads a body.
             exchange.end_body(aiohttp.ClientPayloadError(error_text(error)))
         elif self._framing_bytes() > self.bounds.framing_bytes:
-            self._abort_with_error(f"more than {self.bounds.framing_bytes} bytes beside the body of an answer")
+            self._abort_with_error(
+                f"more than {self.bounds.framing_bytes} bytes of headers and framing outside the body of an answer"
+            )
         return None
 
     def _framing_bytes(self) -> int:

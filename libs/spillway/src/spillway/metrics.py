@@ -94,10 +94,10 @@ CAPACITY_BYTES: Final = Histogram(
     buckets=[4.0**power for power in range(4, 12)],
 )
 LIST_SECONDS: Final = Histogram(
-    "spillway_list_seconds", "Seconds that one complete list of a member's resource took", ["resource"], buckets=_SLOW
+    "spillway_list_seconds", "Seconds that one complete list of a cluster's resource took", ["resource"], buckets=_SLOW
 )
 WATCH_RESTARTS: Final = Counter(
-    "spillway_watch_restarts", "Watches of members that were started again, by reason", ["resource", "reason"]
+    "spillway_watch_restarts", "Watches of clusters that were started again, by reason", ["resource", "reason"]
 )
 PROBE_AGE_SECONDS: Final = Gauge(
     "spillway_probe_age_seconds",
@@ -105,11 +105,11 @@ PROBE_AGE_SECONDS: Final = Gauge(
     ["cluster"],
 )
 CLUSTER_UNREACHABLE: Final = Counter(
-    "spillway_cluster_unreachable", "Calls to members that failed, by reason", ["reason"]
+    "spillway_cluster_unreachable", "Calls to clusters that failed, by reason", ["reason"]
 )
 NODES: Final = Gauge("spillway_nodes", "Nodes of a cluster that snapshot follows", ["cluster"])
 PODS_UNSCHEDULABLE: Final = Gauge(
-    "spillway_pods_unschedulable", "Pods that a member's scheduler cannot place", ["cluster"]
+    "spillway_pods_unschedulable", "Pods that a cluster's scheduler cannot place", ["cluster"]
 )
 
 # ── planner ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -269,11 +269,11 @@ CALLERS_FILE_BAD: Final = Gauge(
 
 OPERATIONS: Final = Counter(
     "spillway_operations",
-    "Operations on members by verb (create, apply, delete, read) and outcome (done, refused, conflict, unreachable …)",
+    "Operations on clusters by verb (create, apply, delete, read) and outcome (done, refused, conflict, unreachable …)",
     ["verb", "outcome"],
 )
 OPERATION_SECONDS: Final = Histogram(
-    "spillway_operation_seconds", "Seconds that one operation on a member took", ["verb"], buckets=_FAST
+    "spillway_operation_seconds", "Seconds that one operation on a cluster took", ["verb"], buckets=_FAST
 )
 OBJECTS_WAITING: Final = Gauge(
     "spillway_objects_waiting", "Objects whose placement is not carried out yet", ["cluster"]
@@ -285,7 +285,7 @@ OBJECTS_HELD: Final = Gauge(
 )
 PLACEMENT_SECONDS: Final = Histogram(
     "spillway_placement_seconds",
-    "Seconds from PlacementDecided until the member's object has that state",
+    "Seconds from PlacementDecided until the cluster's object has that state",
     buckets=_SLOW,
 )
 

@@ -267,7 +267,7 @@ class Hpa:
         metrics.SCALE_FAILED.inc(sum(1 for one in failed if not one.topic))
         for one in failed:
             if one.topic:
-                why = "a record met an error: it has no effect"
+                why = "an input record was ignored: applying it failed because of a bug"
                 log.error(why, workload="/".join(one.key), topic=one.topic, trace=one.trace)
             elif not one.again:
                 log.error(

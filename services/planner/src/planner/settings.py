@@ -208,7 +208,8 @@ class PlannerSettings(StandbySettings):
     watches_max: int = constant(
         200,
         "largest number of watches that are open at the same time",
-        "each watch may hold watch_events_waiting_max changes: the two bound the memory of watches",
+        "each watch holds at most watch_events_waiting_max changes; both numbers together bound the "
+        "memory of all watches",
     )
     watch_events_waiting_max: int = constant(
         10000,

@@ -27,7 +27,9 @@ async def main(process: Process) -> None:
 
 if __name__ == "__main__":
     if print_help_if_asked(
-        "propagator: makes placements true in members.", (PropagatorSettings, PREFIX), (KafkaSettings, KAFKA_PREFIX)
+        "propagator: makes placements true in the clusters.",
+        (PropagatorSettings, PREFIX),
+        (KafkaSettings, KAFKA_PREFIX),
     ):
         sys.exit(0)
     sys.exit(run("propagator", main))

@@ -12,7 +12,7 @@ import structlog
 from propagator.cluster.adoption_finder import Finder
 from propagator.cluster.attempt_memory import SETTLED, AttemptMemories, AttemptMemory
 from propagator.cluster.attempts import Attempts
-from propagator.cluster.member import MemberCluster
+from propagator.cluster.cluster_objects import ClusterObjects
 from propagator.cluster.mirror import DependencyOwner, ObjectMirror
 from propagator.cluster.namespaces import ClusterNamespaces
 from propagator.cluster.shape_asker import ShapeAsker
@@ -114,7 +114,7 @@ class ClusterWorker:
         self._proof = shared.proof
         self._attempts = Attempts(shared.settings, shared.slots)
         self._namespaces = ClusterNamespaces(shared.clock, shared.settings.namespace_missing_seconds)
-        self._member = MemberCluster(
+        self._cluster_objects = ClusterObjects(
             api,
             shared.rules.fleet,
             shared.clock,
@@ -135,7 +135,9 @@ class ClusterWorker:
         )
         self._orphans = Orphans(cluster, self._mirror, shared.desired, shared.proof, self._reporter.queue_status)
         self._finder = Finder(cluster, shared.rules.fleet, api, shared.bus, shared.desired, shared.settings)
-        self._asker = ShapeAsker(epoch, api, shared.bus, shared.desired, self._attempts, self._member, shared.settings)
+        self._asker = ShapeAsker(
+            epoch, api, shared.bus, shared.desired, self._attempts, self._cluster_objects, shared.settings
+        )
         self._listed: set[str] = set()
         self._failing: set[str] = set()
         self._all_listed = asyncio.Event()
@@ -416,7 +418,9 @@ class ClusterWorker:
         target = wanted.target
         listed = {DependencyReference(dependency.kind, dependency.name) for dependency in wanted.dependencies}
         known = self._mirror.dependency_references_of(target)
-        live = await self._member.read_live_state(target, {one for one in listed | known if one.kind in FOLLOWED}, kind)
+        live = await self._cluster_objects.read_live_state(
+            target, {one for one in listed | known if one.kind in FOLLOWED}, kind
+        )
         self._store_in_mirror(target, live, kind)
         return live
 
@@ -428,7 +432,7 @@ class ClusterWorker:
     async def _carry_out_action(
         self, action: Write | Question, wanted: WantedState, live: LiveState, memory: AttemptMemory
     ) -> LiveState:
-        live = await self._member.carry_out_action(action, wanted.target, live)
+        live = await self._cluster_objects.carry_out_action(action, wanted.target, live)
         memory.history = history_after_action(memory.history, wanted, live, action, self._clock(), self._rules)
         if not isinstance(action, Question):
             memory.end_hold()

@@ -13,11 +13,11 @@ from spillway.settings import constant, setting
 @dataclass(frozen=True, slots=True)
 class PropagatorSettings(ClusterTurnSettings):
     create_namespaces: bool = setting(
-        True, "whether the propagator creates the namespaces that workloads need in members"
+        True, "whether the propagator creates the namespaces that workloads need in clusters"
     )
     namespace_pod_security: Annotated[str, Meta(pattern=f"^({'|'.join(LEVELS)})$")] = setting(
         BASELINE,
-        "level of Pod Security that namespaces created in members enforce; any: they get no label",
+        "level of Pod Security that namespaces created in clusters enforce; any: they get no label",
     )
     corrections_max: int = constant(
         3,

@@ -109,39 +109,38 @@ class OwnerWorker:
         fleet = shared.bus.fleet_id
         gate = BackoffGate(cluster, settings)
         self._queue = WorkQueue[str]()
-        self._mirror = OwnerCache(cluster, fleet)
-        self._watch = ClusterWatch(api, self._mirror, settings, self._handle_owner_change)
+        self._owner_cache = OwnerCache(cluster, fleet)
+        self._watch = ClusterWatch(api, self._owner_cache, settings, self._handle_owner_change)
         self._records = Records(shared.bus, settings, self._apply_acknowledged_record)
         address = KubeletAddress(settings.kubelet_address, settings.port_by_pool)
-        self._desired_loans = DesiredLoans(cluster, fleet, shared.state, self._mirror, address, shared.wall_ms)
-        self._book = LoanReporter(
+        self._desired_loans = DesiredLoans(cluster, fleet, shared.state, self._owner_cache, address, shared.wall_ms)
+        self._loan_reporter = LoanReporter(
             cluster, shared.state, self._desired_loans, self._records, self.next_generation, shared.wall_ms
         )
         lends_nothing = partial(shared.state.lends_nothing, cluster)
-        self._copies = Copies(fleet, api, gate, settings, self._mirror, lends_nothing)
+        self._copies = Copies(fleet, api, gate, settings, self._owner_cache, lends_nothing)
         self._copy_tender = CopyTender(cluster, self._copies, shared.state, settings, shared.reconsider)
         self._reader = NodeReader(cluster, fleet, api, gate, settings)
-        book = self._book
         self._writer = NodeWriter(
             cluster,
             fleet,
             api,
             gate,
-            book.publish_node_lent,
-            book.publish_node_returned,
-            book.publish_stale_virtual_node,
+            self._loan_reporter.publish_node_lent,
+            self._loan_reporter.publish_node_returned,
+            self._loan_reporter.publish_stale_virtual_node,
         )
         self._pod_writer = PodWriter(cluster, api, gate, self._copies, settings)
-        self._left_behind = StaleVirtualNodes(
+        self._stale_virtual_nodes = StaleVirtualNodes(
             self._reader,
             self._writer,
             self._pod_writer,
             self._desired_loans,
-            book.publish_virtual_node_cleared,
+            self._loan_reporter.publish_virtual_node_cleared,
             settings,
         )
-        self._sights = FirstObservations()
-        self._last_read = ReadCache()
+        self._first_observations = FirstObservations()
+        self._read_cache = ReadCache()
         self._whole: set[str] = set()
         """Nodes that have to be read completely next time, not only their pods."""
         self._restless: dict[str, int] = {}
@@ -150,8 +149,8 @@ class OwnerWorker:
         self._gathering: set[str] = set()
         """Nodes whose changes of leaving pods are being gathered."""
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
-        self.lent_pods = LentPods(api, gate, self._mirror, shared.pools)
-        self._usage = UsageReporter(api, self._mirror, self._desired_loans, settings, shared.wall_ms)
+        self.lent_pods = LentPods(api, gate, self._owner_cache, shared.pools)
+        self._usage_reporter = UsageReporter(api, self._owner_cache, self._desired_loans, settings, shared.wall_ms)
 
     async def run(self) -> None:
         log.info("cluster taken", cluster=self.cluster, epoch=self.epoch)
@@ -175,7 +174,7 @@ class OwnerWorker:
         finally:
             self._queue.close()
             metrics.NODES_WAITING.labels(self.cluster).set(0)
-            self._book.reset_gauges()
+            self._loan_reporter.reset_gauges()
             log.info("the turn of a cluster is given back", cluster=self.cluster, epoch=self.epoch)
             await self._api.close()
 
@@ -212,9 +211,9 @@ class OwnerWorker:
             for node in self._nodes_with_loan_or_marks():
                 self._queue_if_list_differs(node, listing, virtual_node_name(self.cluster, node), change)
             return
-        known = self._mirror.node_by_virtual.get(virtual_node)
+        known = self._owner_cache.node_by_virtual.get(virtual_node)
         name = known or self._shared.pools.lent_node_of_virtual(pool, virtual_node, self.cluster)
-        if name and self._last_read.is_news(name, change):
+        if name and self._read_cache.is_news(name, change):
             self._queue_changed_node(name, change)
 
     def _add_to_queue(self, node: str, delay_seconds: float = 0.0, *, pods_alone: bool = False) -> None:
@@ -227,11 +226,11 @@ class OwnerWorker:
         self._queue.add_target(node, delay_seconds, rank=rank)
 
     def _urgency_of_node(self, node: str) -> Urgency:
-        known = self._mirror.nodes.get(node)
+        known = self._owner_cache.nodes.get(node)
         return urgency_of_node(
             known.register.state if known is not None else OWNED,
             recalled=self._state.is_recalled(self.cluster, node),
-            has_real_pods=self._mirror.has_real_pods(node),
+            has_real_pods=self._owner_cache.has_real_pods(node),
         )
 
     def republish_loan_record(self, node: str) -> None:
@@ -246,10 +245,10 @@ class OwnerWorker:
             return  # The first lists are not complete, so there may be pods that are not known yet.
         listing = self._listing_of_change(change)
         for node in nodes:
-            self._usage.note_node_use(node)
+            self._usage_reporter.note_node_use(node)
             if listing is not None and self._is_marked_or_lent(node):
                 self._queue_if_list_differs(node, listing, node, change)
-            elif self._is_marked_or_lent(node) and self._last_read.is_news(node, change):
+            elif self._is_marked_or_lent(node) and self._read_cache.is_news(node, change):
                 self._queue_changed_node(node, change)
 
     @staticmethod
@@ -262,7 +261,7 @@ class OwnerWorker:
 
     def _queue_if_list_differs(self, node: str, listing: Listing, listed_as: str, change: Change) -> None:
         """Queues a node after a watch restarted, but only if the list differs from what was read of that node."""
-        if self._last_read.is_news_in_list(node, listing.part, listing.version_by_uid(listed_as), change):
+        if self._read_cache.is_news_in_list(node, listing.part, listing.version_by_uid(listed_as), change):
             self._add_to_queue(node)
 
     def _queue_changed_node(self, node: str, change: Change) -> None:
@@ -274,7 +273,7 @@ class OwnerWorker:
             self._queue.add_target(node, self._settings.leaving_seconds, rank=Urgency.LEAVING)
 
     def _is_marked_or_lent(self, node: str) -> bool:
-        return self._mirror.is_marked(node) or self._state.lent_record(self.cluster, node) is not None
+        return self._owner_cache.is_marked(node) or self._state.lent_record(self.cluster, node) is not None
 
     def _nodes_with_loan_or_marks(self) -> set[str]:
         """Returns the nodes that are marked, that are lent in the log, or that have a virtual node."""
@@ -284,13 +283,13 @@ class OwnerWorker:
             for node in pool.virtual_nodes_of_owner(self.cluster)
         }
         lent = {name for name, one in self._state.loans.get(self.cluster, {}).items() if isinstance(one, NodeLent)}
-        return {name for name in self._mirror.nodes if self._mirror.is_marked(name)} | lent | virtual - {""}
+        return {name for name in self._owner_cache.nodes if self._owner_cache.is_marked(name)} | lent | virtual - {""}
 
     # ── Which nodes are wanted ──────────────────────────────────────────────────────────────────────────────────
 
     async def _run_reviews(self) -> None:
         await self._watch.listed.wait()
-        self._book.recover_loans()
+        self._loan_reporter.recover_loans()
         self._pool_in_fleet(self._desired_loans.declared_pool())
         self.queue_all_nodes()
         while True:
@@ -301,14 +300,14 @@ class OwnerWorker:
                     await asyncio.sleep(0)
             for node in self._lent_nodes_not_in_log():
                 self._add_to_queue(node)
-            self._book.update_core_metrics(self._mirror, asyncio.get_running_loop().time())
+            self._loan_reporter.update_core_metrics(self._owner_cache, asyncio.get_running_loop().time())
             await asyncio.sleep(self._settings.review_seconds)
 
     def _lent_nodes_not_in_log(self) -> list[str]:
         """Returns the nodes that are marked as lent but do not open, because the log is away and lacks their loan."""
         if not self._records.is_log_away():
             return []
-        registers = ((name, known.register) for name, known in self._mirror.nodes.items())
+        registers = ((name, known.register) for name, known in self._owner_cache.nodes.items())
         lacks_loan = partial(self._state.lacks_loan, self.cluster)
         return [name for name, register in registers if lacks_loan(name, register.state, register.loan)]
 
@@ -322,7 +321,7 @@ class OwnerWorker:
             if not nodes:
                 await asyncio.sleep(self._settings.resync_seconds)
             if self._watch.listed.is_set():
-                gone = partial(self._book.nodes_to_forget, self._mirror, self._settings.forget_seconds)
+                gone = partial(self._loan_reporter.nodes_to_forget, self._owner_cache, self._settings.forget_seconds)
                 await self._records.write_tombstones(self.cluster, gone)
 
     async def _tend_copies(self) -> None:
@@ -332,13 +331,13 @@ class OwnerWorker:
     async def _report_usage(self) -> None:
         await self._watch.listed.wait()
         while True:
-            self._records.queue_usage_records(await self._usage.take_hours(self.next_generation))
+            self._records.queue_usage_records(await self._usage_reporter.take_hours(self.next_generation))
             await asyncio.sleep(self._settings.usage_seconds)
 
     async def _remove_stale_virtual_nodes(self) -> None:
         await self._watch.listed.wait()
         while True:
-            await self._left_behind.remove_virtual_nodes(
+            await self._stale_virtual_nodes.remove_virtual_nodes(
                 self._state.stale_virtual_nodes(self.cluster), self._pool_in_fleet
             )
             await asyncio.sleep(self._settings.left_behind_seconds)
@@ -366,7 +365,7 @@ class OwnerWorker:
                         again, rested = await self._reconcile_node_isolated(node)
                 if again is not None:
                     self._add_to_queue(node, max(again, 0.001), pods_alone=True)
-                for change in self._last_read.end_work(node, rested):
+                for change in self._read_cache.end_work(node, rested):
                     self._queue_changed_node(node, change)
             finally:
                 self._running -= 1
@@ -391,11 +390,11 @@ class OwnerWorker:
         Steps that need a fresh reading get one.
         """
         settings, before = self._settings, None
-        known, pods_alone = self._last_read.begin_work(name), name not in self._whole
+        known, pods_alone = self._read_cache.begin_work(name), name not in self._whole
         self._whole.discard(name)
         reading = await self._read_node(name, known if pods_alone else None)
         for _ in range(settings.steps_max):
-            self._last_read.note_reading(reading)
+            self._read_cache.note_reading(reading)
             plan = self._plan_writes(reading)
             if not (reading.fresh or plan.bears_amendment):
                 reading = await self._read_node(name)
@@ -424,15 +423,15 @@ class OwnerWorker:
                     return again if reading.is_read_on_both_sides else settings.unread_seconds, reading
                 if answers.put_off and not answers.incomplete and not isinstance(plan.step, Mark):
                     rested = self._reader.amended_reading(reading, answers, self._desired_loans.virtual_node_spec)
-                    self._last_read.note_reading(rested)
-                    self._book.note_observation(rested)
+                    self._read_cache.note_reading(rested)
+                    self._loan_reporter.note_observation(rested)
                     return None, rested
             reading = await self._next_reading(reading, answers)
         self._restless[name] = goes = self._restless.get(name, 0) + 1
         return doubled_pause_seconds(settings.retry_seconds, settings.retry_longest_seconds, goes - 1), None
 
     async def _next_reading(self, reading: NodeReading, answers: WriteAnswers) -> NodeReading:
-        self._last_read.note_versions(reading.name, answers.between)
+        self._read_cache.note_versions(reading.name, answers.between)
         if answers.incomplete:
             return await self._read_node(reading.name)
         if answers.pods_unknown:
@@ -461,18 +460,18 @@ class OwnerWorker:
     def _plan_writes(self, reading: NodeReading) -> NodePlan:
         """Returns the writes that are due now, and the time at which something is due without a change."""
         name, observation = reading.name, reading.observation
-        self._book.note_observation(reading)
+        self._loan_reporter.note_observation(reading)
         if not self._is_marked_or_lent(name):  # It was acknowledged as returned since it was read.
             self._copies.forget_references(name)
         elif observation.pool_read:
             self._copies.note_references(name, reading.side, reading.pool_pods.values())
         since = (
-            self._sights.first_read_at(name, observation.node, observation.read_at)
+            self._first_observations.first_read_at(name, observation.node, observation.read_at)
             if observation.owner_read
             else observation.read_at
         )
         pool_joined, log_away = reading.pool is not None, self._records.is_log_away()
-        left_in = self._book.pools_with_stale_node(name, log_away=log_away)
+        left_in = self._loan_reporter.pools_with_stale_node(name, log_away=log_away)
         desired = self._desired_loans.desired_loan_of_node(
             name, observation, self.next_generation(), pool_joined=pool_joined, log_away=log_away, left_in=left_in
         )
@@ -506,7 +505,7 @@ class OwnerWorker:
         )
         for name, pods in counts.items():
             log.info("carried out", step=name, pods=pods, cluster=self.cluster, node=reading.name, epoch=self.epoch)
-        self._book.publish_loan_change(reading)
+        self._loan_reporter.publish_loan_change(reading)
         now = asyncio.get_running_loop().time()
         due = [plan.due_at - now] if plan.due_at is not None else []
         due += [self._settings.missing_seconds] if waits else []
@@ -515,12 +514,12 @@ class OwnerWorker:
     def _note_pod_write(self, reading: NodeReading, counts: Counter[str], step: PodStep) -> None:
         match step:
             case DeletePool(uid) | LetGo(uid):
-                self._book.note_eviction(reading, uid)
+                self._loan_reporter.note_eviction(reading, uid)
             case DeleteReal(uid, 0):
-                self._book.note_forced_deletion(reading, uid)
+                self._loan_reporter.note_forced_deletion(reading, uid)
                 self._reader.note_forced_deletion(reading.name, uid)
             case DeleteReal(uid):
-                self._book.note_eviction(reading, reading.real_pods[uid]["metadata"]["labels"][POOL_UID])
+                self._loan_reporter.note_eviction(reading, reading.real_pods[uid]["metadata"]["labels"][POOL_UID])
         if not isinstance(step, Mirror):
             counts[type(step).__name__] += 1
 
@@ -545,9 +544,9 @@ class OwnerWorker:
     def _apply_acknowledged_record(self, record: NodeLent | NodeReturned) -> None:
         """Applies an acknowledged record. Queues the node only if facts have changed that its next step depends on."""
         before = self._state.facts_for_next_step(self.cluster, record.node)
-        self._book.apply_acknowledged_record(record)
+        self._loan_reporter.apply_acknowledged_record(record)
         if isinstance(record, NodeReturned):
-            self._last_read.forget_node(record.node)
+            self._read_cache.forget_node(record.node)
             self._copies.forget_references(record.node)
             self._copy_tender.note_lending_changed()
             self._restless.pop(record.node, None)

@@ -158,7 +158,7 @@ PROPAGATOR: Final = AccountRole(
             VOLUME_CLAIMS,
             PRIORITY_CLASSES,
             RUNTIME_CLASSES,
-            why="whether what a template names exists",
+            why="whether the objects that a template names exist",
             without="a missing one is not noticed: replicas that get no pods, or no node, are placed elsewhere",
         ),
         *_make_rules(

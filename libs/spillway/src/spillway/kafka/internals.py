@@ -132,7 +132,8 @@ RECORDS: Final = Point(
 )
 TRANSACTION_RETRY: Final = Point(
     7,
-    "how soon a transaction asks for the marks of the one before",
+    "the pause after which a transaction asks again whether the broker has written the commit markers of the "
+    "previous one",
     needed=False,
     without="a transaction right after another one waits 20 ms",
     has=("aiokafka.producer.sender:BACKOFF_OVERRIDE",),

@@ -87,11 +87,11 @@ def _parse_text(text: str, budget: ValueBudget) -> Any:
             budget.take_values()  # Reads nothing if the budget is used up.
             parsed = json.loads(text, object_pairs_hook=_without_repeats)
         else:
-            # More entries would be more values than _check_extent allows. It is called after the values are made.
+            # More entries would be more values than _checked_text_bytes allows. It is called after the values are made.
             parsed = read_yaml_within_budget(text, budget, merged_max=size)
     except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise _UnreadableText(f"neither JSON nor YAML: {str(error)[:200]}") from None
-    repeated = max(0, _check_extent(parsed, size, budget if is_json else None) - size)
+    repeated = max(0, _checked_text_bytes(parsed, size, budget if is_json else None) - size)
     if not budget.take_repeated_bytes(repeated):
         expected = f"expected at most {REPEATED_BYTES_MAX} in all that is read together"
         raise _UnreadableText(f"{repeated} bytes that its aliases repeat: {expected}")
@@ -142,7 +142,7 @@ def expanded_text_bytes(value: object) -> int:
     return sum(_own_bytes(inner) for inner, _ in _nested_values(value))
 
 
-def _check_extent(parsed: object, size: int, budget: ValueBudget | None) -> int:
+def _checked_text_bytes(parsed: object, size: int, budget: ValueBudget | None) -> int:
     """Returns expanded_text_bytes of the value.
 
     Refuses a value that is nested too deep, and YAML that becomes far larger when its aliases are followed.

@@ -159,8 +159,9 @@ class ConnectionCounts:
         return next((number for number, other in self._strangers.items() if other == address), None)
 
     def _oldest_idle_connection(self, now: float, address: str = "") -> int | None:
-        """Returns the known connection without a running call whose last call is longest ago, if it is idle.
+        """Returns the known connection without a running call whose last call is longest ago; None if none is idle.
 
+        A connection is idle if its last call was at least idle_seconds ago.
         address: only connections of this address; empty: of all.
         """
         for number, known in self._connections_without_calls():

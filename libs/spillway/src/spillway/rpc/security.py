@@ -116,7 +116,8 @@ class RpcSettings:
     watches_max: int = constant(
         200,
         "number of watches of all callers at the same time",
-        "each watch may hold planner's watch_events_waiting_max changes: the two bound the memory of watches",
+        "each watch holds at most watch_events_waiting_max changes (a constant of planner); both numbers "
+        "together bound the memory of all watches",
     )
     watches_caller_max: int = constant(
         100,

@@ -70,7 +70,7 @@ class Positions:
 
         unseen: records of the state's workload that are not decided on yet.
         """
-        found = {f"{topic}/{partition}": self._position_without_unseen((topic, partition)) for topic in INPUTS}
+        found = {f"{topic}/{partition}": self._first_undecided_position((topic, partition)) for topic in INPUTS}
         for heard in unseen:
             name = f"{heard.topic}/{heard.partition}"
             found[name] = min(found.get(name, heard.offset), heard.offset)
@@ -86,6 +86,6 @@ class Positions:
         for topic in FORGETTING:
             self.told.pop((topic, partition), None)
 
-    def _position_without_unseen(self, place: Place) -> int:
+    def _first_undecided_position(self, place: Place) -> int:
         reached = self.reached.get(place, 0)
         return min(reached, self._unseen_from.get(place, reached))

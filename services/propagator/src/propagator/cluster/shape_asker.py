@@ -7,7 +7,7 @@ from dataclasses import replace
 import structlog
 
 from propagator.cluster.attempts import Attempts
-from propagator.cluster.member import MemberCluster
+from propagator.cluster.cluster_objects import ClusterObjects
 from propagator.core.admission import (
     missing_namespace_text,
     outcome_of_refusal,
@@ -53,17 +53,17 @@ class ShapeAsker:
         bus: Bus,
         desired: DesiredState,
         attempts: Attempts,
-        member: MemberCluster,
+        cluster_objects: ClusterObjects,
         settings: PropagatorSettings,
     ) -> None:
         self._cluster = api.name
         self._epoch = epoch
         self._api = api
-        self._member = member
+        self._cluster_objects = cluster_objects
         self._writer = FittingWriter[ShapeAdmitted | Tombstone](bus, answer_without_shape)
         self._desired = desired
         self._attempts = attempts
-        self._namespaces = member.namespaces
+        self._namespaces = cluster_objects.namespaces
         self._settings = settings
         self._sequence = 0
         self._overruled: dict[str, None] = {}
@@ -192,7 +192,7 @@ class ShapeAsker:
             try:
                 async with asyncio.timeout(self._settings.shape_timeout_seconds):
                     target = PartTarget(self._cluster, template.namespace, template.name)
-                    looked = await self._member.existence_by_reference(target, references)
+                    looked = await self._cluster_objects.existence_by_reference(target, references)
             except (ClusterUnreachable, Refused, TimeoutError):
                 return None
         return tuple(one.to_object_reference(template.namespace) for one in sorted(looked) if not looked[one])

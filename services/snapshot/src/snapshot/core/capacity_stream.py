@@ -19,10 +19,10 @@ from spillway.troubles import Trouble
 Pack = Callable[[NodeColumns], bytes]
 
 FACTS_BLOCK = 0
-RECORD_WEIGHT = 128
+RECORD_BYTES = 128
 """The approximate bytes of a record without its columns and facts."""
-FACTS_WEIGHT = 128
-NAME_WEIGHT = 32
+FACTS_BYTES = 128
+NAME_BYTES = 32
 HASHES = 2**32
 
 
@@ -85,15 +85,15 @@ class _Block:
     rows: the rows as they were last written.
     full_due_at: the time at which the next whole record is due.
     sequence: the sequence of the last change record.
-    weight: the bytes of the changes since the last whole record; full_weight: the bytes of that record.
+    changed_bytes: the bytes of the changes since the last whole record; full_bytes: the bytes of that record.
     full_wanted: whether a whole record is due now.
     """
 
     rows: dict[str, NodeRow] = field(default_factory=dict)
     full_due_at: float = float("inf")
     sequence: int = 0
-    weight: int = 0
-    full_weight: int = 0
+    changed_bytes: int = 0
+    full_bytes: int = 0
     full_wanted: bool = False
 
 
@@ -213,7 +213,7 @@ class Stream:
             here = slice(start, start + most)
             record = self._change_record(FACTS_BLOCK, (), sign, ())
             filled = replace(record, namespaces=tuple(new[here]), namespaces_removed=tuple(gone[here]))
-            self._blocks[FACTS_BLOCK].weight += _record_weight(filled)
+            self._blocks[FACTS_BLOCK].changed_bytes += _record_bytes_estimate(filled)
             yield filled
 
     def heartbeat_record(self, sign: ClusterSign) -> CapacityChanged:
@@ -227,7 +227,7 @@ class Stream:
         return [
             index
             for index, block in enumerate(self._blocks)
-            if block.full_wanted or block.weight >= max(block.full_weight, heavy_from) or now >= block.full_due_at
+            if block.full_wanted or block.changed_bytes >= max(block.full_bytes, heavy_from) or now >= block.full_due_at
         ]
 
     def whole_block_record(self, index: int, now: float) -> CapacityReported | None:
@@ -248,7 +248,7 @@ class Stream:
         first = block.full_due_at == float("inf")
         block.full_due_at = now + (self._first_period_seconds(index) if first else self._settings.full_seconds)
         entries = len(facts) + len(spaces) + _volume_claim_count(spaces)
-        block.weight, block.full_weight = 0, len(columns) + FACTS_WEIGHT * entries
+        block.changed_bytes, block.full_bytes = 0, len(columns) + FACTS_BYTES * entries
         block.full_wanted = False
         return CapacityReported(
             self.cluster,
@@ -322,7 +322,7 @@ class Stream:
             trouble_code=sign.trouble.code,
         )
         if not is_heartbeat(event):
-            block.weight += _record_weight(event)
+            block.changed_bytes += _record_bytes_estimate(event)
         return event
 
     def _first_period_seconds(self, index: int) -> float:
@@ -353,10 +353,10 @@ def _split_rows(rows: Sequence[NodeRow]) -> list[list[NodeRow]]:
     return pieces
 
 
-def _record_weight(event: CapacityChanged) -> int:
+def _record_bytes_estimate(event: CapacityChanged) -> int:
     entries = len(event.facts) + len(event.facts_removed) + len(event.namespaces) + len(event.namespaces_removed)
     entries += _volume_claim_count(event.namespaces)
-    return RECORD_WEIGHT + len(event.columns) + NAME_WEIGHT * len(event.removed) + FACTS_WEIGHT * entries
+    return RECORD_BYTES + len(event.columns) + NAME_BYTES * len(event.removed) + FACTS_BYTES * entries
 
 
 def _volume_claim_count(namespaces: Iterable[NamespaceFacts]) -> int:

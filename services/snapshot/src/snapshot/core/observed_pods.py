@@ -10,9 +10,9 @@ from spillway.events_scaling import ContainerUsage, ObservedPod, PodRequests, Po
 from spillway.kubernetes.pod_metrics import PodMetrics, duration_ms, unix_ms
 
 NOT_ASKED = "metrics: not asked for yet"
-POD_WEIGHT = 64
-"""The approximate bytes of a pod's numbers in a record. Each name and amount adds NAMED_WEIGHT and its length."""
-NAMED_WEIGHT = 16
+POD_BYTES = 64
+"""The approximate bytes of a pod's numbers in a record. Each name and amount adds NAMED_BYTES and its length."""
+NAMED_BYTES = 16
 ENDED = ("Succeeded", "Failed")
 
 
@@ -123,14 +123,14 @@ class ObservedPods:
         details = self._details.pods_of_owners(self._workloads.pod_owners_of(key))
         table: dict[PodRequests, int] = {}
         pods: list[ObservedPod] = []
-        weight = 0
+        bytes_estimate = 0
         for one in () if key in self._shortened else details:
             if one.requests not in table:
                 table[one.requests] = len(table)
-                weight += _requests_weight(one.requests)
+                bytes_estimate += _requests_bytes_estimate(one.requests)
             pods.append(_observed_pod(one, table[one.requests], samples.by_pod.get(one.name)))
-            weight += _pod_weight(pods[-1])
-            if weight > self._bytes_max:
+            bytes_estimate += _pod_bytes_estimate(pods[-1])
+            if bytes_estimate > self._bytes_max:
                 break
         left_out = sum(1 for one in details[len(pods) :] if not one.deleting and one.phase not in ENDED)
         place = *key, self._cluster, epoch, 0, 0
@@ -152,16 +152,18 @@ class ObservedPods:
         self._dirty |= changed & (self._said.keys() | (self._followed or set()))
 
 
-def _pod_weight(pod: ObservedPod) -> int:
-    return POD_WEIGHT + len(pod.name) + sum(_named_weight(one.name, one.usage) for one in pod.usage)
+def _pod_bytes_estimate(pod: ObservedPod) -> int:
+    return POD_BYTES + len(pod.name) + sum(_named_bytes_estimate(one.name, one.usage) for one in pod.usage)
 
 
-def _requests_weight(requests: PodRequests) -> int:
-    return sum(_named_weight(one.name, one.requests) for one in requests.containers) + _named_weight("", requests.pod)
+def _requests_bytes_estimate(requests: PodRequests) -> int:
+    return sum(_named_bytes_estimate(one.name, one.requests) for one in requests.containers) + _named_bytes_estimate(
+        "", requests.pod
+    )
 
 
-def _named_weight(name: str, amounts: tuple[tuple[str, int], ...]) -> int:
-    return NAMED_WEIGHT + len(name) + sum(NAMED_WEIGHT + len(resource) for resource, _ in amounts)
+def _named_bytes_estimate(name: str, amounts: tuple[tuple[str, int], ...]) -> int:
+    return NAMED_BYTES + len(name) + sum(NAMED_BYTES + len(resource) for resource, _ in amounts)
 
 
 def _observed_pod(detail: PodDetail, requests: int, sample: PodMetrics | None) -> ObservedPod:

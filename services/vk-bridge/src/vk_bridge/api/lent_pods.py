@@ -17,10 +17,10 @@ class LentPods:
     A real pod is read from the cluster each time.
     """
 
-    def __init__(self, api: ClusterApi, gate: BackoffGate, mirror: OwnerCache, pools: Pools) -> None:
+    def __init__(self, api: ClusterApi, gate: BackoffGate, owner_cache: OwnerCache, pools: Pools) -> None:
         self._api = api
         self._gate = gate
-        self._mirror = mirror
+        self._owner_cache = owner_cache
         self._pools = pools
 
     def find_pool(self, name: str) -> Pool | None:
@@ -28,11 +28,11 @@ class LentPods:
 
     def has_virtual_node(self, virtual_node: str) -> bool:
         """Returns whether this name is, or would be, the virtual node of a node of this owner."""
-        return virtual_node in self._mirror.node_by_virtual
+        return virtual_node in self._owner_cache.node_by_virtual
 
     async def find_real_pod(self, pool_id: str, pool_pod: Manifest) -> Manifest | None:
         """Returns the real pod, on the node that the pool pod's virtual node stands for; None: there is none."""
-        node = self._mirror.node_by_virtual.get(pool_pod["spec"].get("nodeName", ""), "")
+        node = self._owner_cache.node_by_virtual.get(pool_pod["spec"].get("nodeName", ""), "")
         namespace, name = real_pod_place(pool_pod, pool_id)
         found = await self._gate.send_request(lambda: self._api.get(PODS, namespace, name))
         return found if found is not None and is_real_pod_of(found, pool_pod, pool_id, node) else None

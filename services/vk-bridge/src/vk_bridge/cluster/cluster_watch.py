@@ -36,13 +36,13 @@ class ClusterWatch:
     def __init__(
         self,
         api: ClusterApi,
-        mirror: OwnerCache,
+        owner_cache: OwnerCache,
         settings: VkBridgeSettings,
         touched: Callable[[Iterable[str], Change], None],
     ) -> None:
         self.listed = asyncio.Event()
         self._api = api
-        self._mirror = mirror
+        self._owner_cache = owner_cache
         self._settings = settings
         self._touched = touched
         self._heard_at: dict[Kind, float] = {}
@@ -85,16 +85,16 @@ class ClusterWatch:
                 self.listed.set()
 
     def _apply_to_cache(self, kind: Kind, change: Change, now: float) -> Iterable[str]:
-        mirror, of_nodes = self._mirror, kind is WATCHED_NODES
+        owner_cache, of_nodes = self._owner_cache, kind is WATCHED_NODES
         match change:
             case ListedObjects(objects):
-                return mirror.replace_nodes(objects, now) if of_nodes else mirror.replace_pods(objects, now)
+                return owner_cache.replace_nodes(objects, now) if of_nodes else owner_cache.replace_pods(objects, now)
             case ObjectUpserted(found):
-                return mirror.put_node(found, now) if of_nodes else mirror.put_pod(found, now)
+                return owner_cache.put_node(found, now) if of_nodes else owner_cache.put_pod(found, now)
             case ObjectRemoved(found):
-                return {mirror.drop_node(found.metadata.name)} if of_nodes else mirror.drop_pod(found, now)
+                return {owner_cache.drop_node(found.metadata.name)} if of_nodes else owner_cache.drop_pod(found, now)
             case StreamAlive() if not of_nodes:
-                mirror.idleness.forget_gone()
+                owner_cache.idleness.forget_gone()
         return ()
 
     async def _probe_cluster(self, group: asyncio.TaskGroup) -> None:
@@ -115,7 +115,7 @@ class ClusterWatch:
             await asyncio.sleep(max(0.001, started_at + self._settings.probe_seconds - loop.time()))
 
     def _compare_probe_with_cache(self, probe: Probe, group: asyncio.TaskGroup, now: float) -> None:
-        if (probe.nodes, probe.pods) != (self._mirror.node_count, self._mirror.pod_count):
+        if (probe.nodes, probe.pods) != (self._owner_cache.node_count, self._owner_cache.pod_count):
             since = self._differs_since = now if self._differs_since is None else self._differs_since
             if now - since >= self._settings.count_differs_seconds:
                 log.warning(
@@ -127,4 +127,4 @@ class ClusterWatch:
         self._differs_since = None
         silence = self._settings.stream_silence_seconds
         if not self._failing and all(now - self._heard_at[kind] <= silence for kind in KINDS):
-            self._mirror.idleness.advance_watermark(probe.started_at)
+            self._owner_cache.idleness.advance_watermark(probe.started_at)

@@ -41,7 +41,7 @@ class CollectionWriter:
         self._cluster = cluster
         self._api = api
         self._gate = gate
-        self._sizes = CollectionBounds(settings.collection_least, settings.collection_most)
+        self._bounds = CollectionBounds(settings.collection_least, settings.collection_most)
         self._again_seconds = settings.resync_seconds
         self._forbidden_at: dict[str, float] = {}
         """By cluster: the clock time at which it last refused the request because our account lacks the right."""
@@ -54,14 +54,14 @@ class CollectionWriter:
         The caller carries out all other steps one by one.
         """
         namespaces = {uid: pod["metadata"]["namespace"] for uid, pod in reading.real_pods.items()}
-        found = real_pod_collections(steps, namespaces, self._sizes, leaving=reading.is_recalled)
+        found = real_pod_collections(steps, namespaces, self._bounds, leaving=reading.is_recalled)
         return await self._write_collections(self._cluster, found, reading, answers, carried_out)
 
     async def delete_pool_pods(
         self, steps: Iterable[PoolDeletion], reading: NodeReading, answers: WriteAnswers, carried_out: Told
     ) -> dict[PodStep, str]:
         """Deletes pool pods as collections. Returns the outcome of each step for which a request was sent."""
-        found = pool_pod_collections(steps, reading.found.pool_listed, self._sizes, leaving=reading.is_recalled)
+        found = pool_pod_collections(steps, reading.found.pool_listed, self._bounds, leaving=reading.is_recalled)
         return await self._write_collections(reading.side.pool_id, found, reading, answers, carried_out)
 
     async def _write_collections(

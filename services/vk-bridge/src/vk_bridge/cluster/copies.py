@@ -81,14 +81,14 @@ class Copies:
         api: ClusterApi,
         gate: BackoffGate,
         settings: VkBridgeSettings,
-        mirror: OwnerCache,
+        owner_cache: OwnerCache,
         lends_nothing: Callable[[], bool],
     ) -> None:
         self._lends_nothing = lends_nothing
         self._api = api
         self._gate = gate
         self._settings = settings
-        self._mirror = mirror
+        self._owner_cache = owner_cache
         self._namespaces = OwnerNamespaces(fleet, api, gate)
         self._used_at: dict[CopyPlace | str, float] = {}
         """The clock time at which a copy, or a namespace, was last known to be needed."""
@@ -243,9 +243,9 @@ class Copies:
     def _find_copies_in_use(self) -> set[CopyPlace]:
         """Returns the copies that the owner's real pods use or that pool pods bound there refer to."""
         now, used = _loop_time(), {copy_place(reference, pool) for pool, reference in self._references_with_pool()}
-        for namespace in self._mirror.pod_namespaces():
+        for namespace in self._owner_cache.pod_namespaces():
             self._used_at[namespace] = now
-        for pod in self._mirror.real_pods():
+        for pod in self._owner_cache.real_pods():
             used |= pod.copies
         self._used_at.update(dict.fromkeys(used, now))
         return used
@@ -296,7 +296,7 @@ class Copies:
                 filled.add(copy.namespace)
                 if copy not in kept and self._is_unused(copy):
                     failed |= not await self._delete_copy(KINDS[kind], copy, metadata)
-        for name in namespaces.keys() - filled - self._mirror.pod_namespaces():
+        for name in namespaces.keys() - filled - self._owner_cache.pod_namespaces():
             if self._is_unused(name):
                 failed |= not await self._try_deletion(self._namespaces.remove_namespace(namespaces[name]))
         if self._bytes is not None:
@@ -306,7 +306,7 @@ class Copies:
         self._used_at = {key: at for key, at in self._used_at.items() if key in there}
         if failed:
             return CopiesState.FAILED
-        return CopiesState.SOME_LEFT if filled or any(self._mirror.real_pods()) else CopiesState.NONE_LEFT
+        return CopiesState.SOME_LEFT if filled or any(self._owner_cache.real_pods()) else CopiesState.NONE_LEFT
 
     def _is_unused(self, what: CopyPlace | str) -> bool:
         """Returns whether a copy or namespace has been unused for long enough, or will never be used again.

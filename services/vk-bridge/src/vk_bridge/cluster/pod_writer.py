@@ -62,7 +62,7 @@ class PodWriter:
     ) -> None:
         self._api = api
         self._gate = gate
-        self._collections = CollectionWriter(cluster, api, gate, settings)
+        self._collection_writer = CollectionWriter(cluster, api, gate, settings)
         self._copies = copies
         self._at_once = settings.pods_at_once
         self._pause_seconds = settings.refusal_pause_seconds
@@ -123,10 +123,10 @@ class PodWriter:
         """
         by_step = [writes_of_step(step) for step in steps if step not in put_off]
         real = [write for written in by_step for write in written if isinstance(write, DeleteReal)]
-        settled = await self._collections.delete_real_pods(real, reading, answers, carried_out)
+        settled = await self._collection_writer.delete_real_pods(real, reading, answers, carried_out)
         ready = (written[-1] for written in by_step if all(settled.get(one) == DONE for one in written[:-1]))
         pool = [write for write in ready if isinstance(write, DeletePool | LetGo)]
-        return settled | await self._collections.delete_pool_pods(pool, reading, answers, carried_out)
+        return settled | await self._collection_writer.delete_pool_pods(pool, reading, answers, carried_out)
 
     def _steps_to_put_off(self, steps: Iterable[PodStep], reading: NodeReading) -> frozenset[PodStep]:
         """Returns the deletions to postpone: of pods without a real pod, if such pods were deleted within the pause.

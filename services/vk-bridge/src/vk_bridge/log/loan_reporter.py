@@ -62,7 +62,7 @@ class LoanReporter:
             elif said.returned_ms:
                 self._counted[said.node] = said.loan
 
-    def nodes_to_forget(self, mirror: OwnerCache, forget_seconds: float) -> list[str]:
+    def nodes_to_forget(self, owner_cache: OwnerCache, forget_seconds: float) -> list[str]:
         """Returns nodes that are gone and whose last loan ended over forget_seconds ago: their records can be deleted.
 
         Returns an empty list while the cluster still has to be swept, because only its loan records show that.
@@ -75,7 +75,7 @@ class LoanReporter:
             for name, said in self._state.loans.get(self._cluster, {}).items()
             if isinstance(said, NodeReturned)
             and not said.left_in
-            and name not in mirror.nodes
+            and name not in owner_cache.nodes
             and now_ms - said.returned_ms > forget_seconds * 1000
         ]
 
@@ -225,7 +225,7 @@ class LoanReporter:
 
     # ── What is counted ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def update_core_metrics(self, mirror: OwnerCache, now: float) -> None:
+    def update_core_metrics(self, owner_cache: OwnerCache, now: float) -> None:
         """Sets the gauges of lent cores, and adds the core seconds since the last call."""
         cores: dict[str, float] = {}
         for said in self._state.loans.get(self._cluster, {}).values():
@@ -236,7 +236,7 @@ class LoanReporter:
         self._measured_at = now
         for supply_class, amount in cores.items():
             metrics.CORE_SECONDS_LENT.labels(self._cluster, supply_class).inc(amount * passed)
-        states = Counter(known.register.state for known in mirror.nodes.values())
+        states = Counter(known.register.state for known in owner_cache.nodes.values())
         self._set_gauges(cores, states)
 
     def reset_gauges(self) -> None:

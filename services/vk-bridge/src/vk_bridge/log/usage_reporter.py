@@ -25,7 +25,7 @@ class UsageReporter:
     def __init__(
         self,
         api: ClusterApi,
-        mirror: OwnerCache,
+        owner_cache: OwnerCache,
         desired_loans: DesiredLoans,
         settings: VkBridgeSettings,
         wall_ms: Callable[[], int],
@@ -34,25 +34,25 @@ class UsageReporter:
         self._answer_seconds = settings.metrics_answer_seconds
         self._used: Mapping[str, Mapping[str, int] | None] = {}
         self._trouble = ""
-        self._mirror = mirror
+        self._owner_cache = owner_cache
         self._desired_loans = desired_loans
         self._wall_ms = wall_ms
         self._usage = ClusterUsage(quiet_ms_max=round(settings.usage_seconds * (LOOKS_MISSED_MAX + 1) * 1000))
 
     def note_node_use(self, node: str) -> None:
         """Takes the current use of a node, after an event of the node or of one of its pods."""
-        known = self._mirror.nodes.get(node)
+        known = self._owner_cache.nodes.get(node)
         if known is None:
             self._usage.forget_node(node)
             return
         rule = self._desired_loans.lending_rule_for_labels(dict(known.labels)).name
-        use = self._mirror.node_use(node, rule)
+        use = self._owner_cache.node_use(node, rule)
         self._usage.note_use(node, use if use.lent else replace(use, used=self._used.get(node)), self._wall_ms())
 
     async def take_hours(self, next_generation: Callable[[], Generation]) -> list[NodeUsed]:
         """Measures the use of all nodes. Returns the records of the hours that are over."""
         self._used = await self._read_use_by_node()
-        for node in self._mirror.nodes:
+        for node in self._owner_cache.nodes:
             self.note_node_use(node)
         return self._usage.take_hours(self._api.name, self._wall_ms(), next_generation)
 

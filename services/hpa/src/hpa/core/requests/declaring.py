@@ -44,7 +44,9 @@ class LeftBefore(Exception):
         self.key = key
 
 
-NOT_DECLARED: Final = "scaleTargetRef: no workload of that name is declared: it is scaled once it is"
+NOT_DECLARED: Final = (
+    "scaleTargetRef: no workload of this name is declared yet; the policy takes effect when it is declared"
+)
 
 
 def read_request(

@@ -74,7 +74,7 @@ class ChangeSearch:
     """Searches for changes in steps. found: the changes so far. notes: texts for users about the search.
 
     clusters: the explained clusters; without any, nothing is searched. search_changes() raises IndistinguishablePods
-    when the workload's own pods cannot be told from others.
+    when the workload's own pods cannot be distinguished from other pods.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ SUPPOSED_BLOCK = 1_000_000
 
 
 class IndistinguishablePods(Exception):
-    """A workload's pods cannot be told from other pods in a cluster, so the cluster cannot be computed without them."""
+    """A workload's pods in a cluster cannot be distinguished from others: its room without them cannot be computed."""
 
 
 class Supposition:
@@ -69,7 +69,7 @@ class Supposition:
                     workload.declared.namespace, borne.labels, of[-1].requests, counted
                 )
             if nodes is None:
-                raise IndistinguishablePods(f"its pods in {cluster} cannot be told from others")
+                raise IndistinguishablePods(f"its pods in {cluster} cannot be distinguished from other pods")
             known = self._emptied[cluster] = of, nodes
         state.clusters[cluster] = view.with_nodes(known[1])
 

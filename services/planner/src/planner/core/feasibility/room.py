@@ -1,6 +1,6 @@
 """Computes how many more replicas a cluster certainly and possibly takes in addition to reserved ones (P5).
 
-The member's scheduler chooses the nodes. A promise must hold for any choice. So every reserved, unbound replica
+The cluster's scheduler chooses the nodes. A promise must hold for any choice. So every reserved, unbound replica
 counts at the most that it can cost.
 """
 
@@ -28,7 +28,7 @@ from spillway.model import Int64s, NodeGroup, Shape
 class Room(NamedTuple):
     """The room for more replicas in one cluster.
 
-    certain: the number of replicas that run no matter which nodes the member's scheduler chooses.
+    certain: the number of replicas that run no matter which nodes the cluster's scheduler chooses.
     possible: the most replicas that can run if the scheduler chooses well; certain ≤ possible.
     limited_by: the reason why `certain` is not larger.
     when_empty: whether the shape would run here if nothing else did.

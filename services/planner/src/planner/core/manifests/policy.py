@@ -242,7 +242,7 @@ def _read_limit(spec: LimitSpec, where: str) -> ClusterLimit:
     if not 0 <= spec.min <= REPLICAS_MAX:
         raise invalid_argument_error(f"{where}.min", spec.min, f"0 to {REPLICAS_MAX}")
     if spec.max is not None and not spec.min <= spec.max <= INT32_MAX:
-        raise invalid_argument_error(f"{where}.max", spec.max, f"at least min, {spec.min}, and at most {INT32_MAX}")
+        raise invalid_argument_error(f"{where}.max", spec.max, f"at least min ({spec.min}) and at most {INT32_MAX}")
     return ClusterLimit(spec.cluster, spec.min, -1 if spec.max is None else spec.max)
 
 

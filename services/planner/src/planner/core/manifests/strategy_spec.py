@@ -191,7 +191,7 @@ def _read_spread(specs: tuple[GroupSpreadSpec, ...], where: str) -> tuple[GroupS
             raise invalid_argument_error(f"{where}[{index}].min", spec.min, f"1 to {GROUPS_MAX}")
         if spec.max is not None and not spec.min <= spec.max <= INT32_MAX:
             raise invalid_argument_error(
-                f"{where}[{index}].max", spec.max, f"at least min, {spec.min}, and at most {INT32_MAX}"
+                f"{where}[{index}].max", spec.max, f"at least min ({spec.min}) and at most {INT32_MAX}"
             )
     if len({spec.by for spec in specs}) != len(specs):
         raise invalid_argument_error(where, [spec.by for spec in specs], "one entry for each field")

@@ -42,14 +42,14 @@ class DesiredLoans:
         cluster: str,
         fleet: str,
         state: LendingLogState,
-        mirror: OwnerCache,
+        owner_cache: OwnerCache,
         address: KubeletAddress,
         wall_ms: Callable[[], int],
     ) -> None:
         self._cluster = cluster
         self._fleet = fleet
         self._state = state
-        self._mirror = mirror
+        self._owner_cache = owner_cache
         self._address = address
         self._wall_ms = wall_ms
         self._verdicts: dict[str, tuple[NodeVerdict, str]] = {}
@@ -64,8 +64,8 @@ class DesiredLoans:
         Yields the nodes to work on: nodes to lend, unwanted nodes in state checking, and lent nodes if the cluster must
         not lend. Before these it yields an empty name after every slice_nodes nodes, so that other work can go on.
         """
-        mirror, lends = self._mirror, self._state.lending_in_force(self._cluster)
-        candidates = [mirror.candidate_node(name, self._returned_seconds(name)) for name in mirror.nodes]
+        owner_cache, lends = self._owner_cache, self._state.lending_in_force(self._cluster)
+        candidates = [owner_cache.candidate_node(name, self._returned_seconds(name)) for name in owner_cache.nodes]
         found: dict[str, NodeVerdict] = {}
         yield from (
             ""
@@ -135,7 +135,7 @@ class DesiredLoans:
 
     def pool_of_node(self, node: str) -> str:
         """Returns the pool of the node's loan, by its register or else by the log; without a loan the declared pool."""
-        known, lent = self._mirror.nodes.get(node), self._state.lent_record(self._cluster, node)
+        known, lent = self._owner_cache.nodes.get(node), self._state.lent_record(self._cluster, node)
         of_register = known.register.pool if known is not None else ""
         return of_register or (lent.pool if lent is not None else "") or self.declared_pool()
 

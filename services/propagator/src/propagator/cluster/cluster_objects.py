@@ -1,4 +1,4 @@
-"""Reads and writes for one workload in one cluster. Carries out an Action and returns the state after it."""
+"""Reads and writes the objects of one workload in one cluster. Carries out an Action, returns the state after it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -86,8 +86,11 @@ NEEDED_RIGHTS: Final = frozenset(("ConfigMap", "Namespace"))
 log = structlog.get_logger()
 
 
-class MemberCluster:
-    """One cluster's API, used for one workload at a time. Conflict, Refused and ClusterUnreachable reach the caller."""
+class ClusterObjects:
+    """The objects in one cluster, as its API has them: read and written for one workload at a time.
+
+    Conflict, Refused and ClusterUnreachable reach the caller.
+    """
 
     def __init__(
         self,
