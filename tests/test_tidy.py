@@ -574,7 +574,7 @@ REPLACED = {
         "cluster_worker.next_action": BUG,
         "cluster_worker.observed_status": BUG,
         "adoption_finder.adoption_answer_for_object": BUG,
-        "member.MemberCluster.carry_out_action": BUG,
+        "cluster_objects.ClusterObjects.carry_out_action": BUG,
         "shape_asker.read_dry_run_answer": BUG,
         "transport.request": ODD,
     },

@@ -151,13 +151,23 @@ async def test_a_batch_writes_no_more_of_its_workloads_again_than_its_bound() ->
             await planner.plan_batch(PlanBatchRequest((*twice.items, item_to_scale("web", 4))))
         assert refused.value.code == "INVALID_ARGUMENT"
         assert "items: 2" in refused.value.text
-        assert "expected at most 20000 bytes of declarations that the items write again" in refused.value.text
+        assert "expected at most 20000 bytes of declarations that the items write:" in refused.value.text
         assert (await planner.get(GetRequest(NAMESPACE, "web"))).placement.replicas == 1
         first = await planner.plan_batch(twice)
         assert [answer.code for answer in first.answers] == ["OK", "OK"]
         assert await planner.plan_batch(twice) == without_inputs(first)
 
 
+SHORT_YAML = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: NAMESPACE}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: app, image: "x:1", args: [&a "LONG", *a, *a, *a]}]}
+""".replace("NAMESPACE", NAMESPACE).replace("LONG", "x" * 5_000)
 LARGE = (
     # A request about a workload whose declaration has some 9 kB, and the further calls that it counts for.
     pytest.param(lambda planner: planner.scale(ScaleRequest(NAMESPACE, "web", 2)), 9, id="scale"),
@@ -169,7 +179,8 @@ LARGE = (
         id="two in a batch",
     ),
     pytest.param(lambda planner: planner.scale(ScaleRequest(NAMESPACE, "none", 2)), 0, id="of no workload"),
-    pytest.param(lambda planner: planner.apply(item_to_apply(0).apply), 0, id="an apply brings its bytes itself"),
+    pytest.param(lambda planner: planner.apply(item_to_apply(0).apply), 0, id="a small apply"),
+    pytest.param(lambda planner: planner.apply(ApplyRequest((SHORT_YAML,))), 20, id="short text, long values"),
 )
 
 

@@ -37,6 +37,8 @@ def test_a_position_is_read_as_it_was_given() -> None:
         packed_token("{" * 10),
         packed_token('{"a": 1}'),
         packed_token("[1]"),
+        packed_token("[" + ",".join(["[]"] * 330_000) + "]"),
+        packed_token("[" + ",".join([f'["{WORKLOADS.name}", 0, 1]'] * 10_000) + "]"),
         packed_token(f'[["{WORKLOADS.name}", 0, Infinity]]'),
         packed_token(f'[["{WORKLOADS.name}", -Infinity, 1]]'),
         packed_token(f'[["{WORKLOADS.name}", 0, NaN]]'),

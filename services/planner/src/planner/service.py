@@ -41,7 +41,7 @@ from planner.core.requests.queueing import (
     FIRST,
     QueuedRequest,
     QueuePlace,
-    bytes_written_again,
+    declaration_bytes_written,
     queue_place_of,
 )
 from planner.log.intake import PlannerIntake, follower_into
@@ -487,7 +487,7 @@ class Planner:
 
     def _counted_place(self, request: QueuedRequest) -> QueuePlace:
         """Returns a request's place. Raises TooManyCalls if what it writes is beyond its caller's rate."""
-        count_further_calls(bytes_written_again(self.state, request) // self._settings.call_bytes)
+        count_further_calls(declaration_bytes_written(self.state, request) // self._settings.call_bytes)
         return queue_place_of(self.state, request)
 
     def _note_priority(self, place: QueuePlace) -> QueuePlace:

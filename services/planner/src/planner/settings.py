@@ -187,12 +187,12 @@ class PlannerSettings(StandbySettings):
     )
     batch_bytes_max: int = constant(
         16 * 2**20,
-        "largest number of bytes of declarations that one PlanBatch may write again",
+        "largest number of bytes of declarations that one PlanBatch may write",
         "this bounds one transaction, which is held in memory as a whole; a client sends several batches",
     )
     call_bytes: int = constant(
         64 * 1024,
-        "bytes of a declaration that count as one more call in the rate of a caller who has them written again",
+        "bytes of a declaration that count as one more call in the rate of a caller who has them written",
         "a short request about a large workload costs the log and its readers as much as a long request",
     )
     find_seconds: float = constant(

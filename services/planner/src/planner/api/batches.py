@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from planner.api.answer_call import Decide
 from planner.core.knowledge.state import PlannerState
 from planner.core.requests import decisions
-from planner.core.requests.queueing import bytes_written_again
+from planner.core.requests.queueing import declaration_bytes_written
 from spillway.api import (
     ApplyRequest,
     BatchAnswer,
@@ -45,10 +45,10 @@ def read_batch(request: PlanBatchRequest, items_max: int) -> list[BatchedRequest
 
 
 def check_batch_bytes(state: PlannerState, asked: Sequence[BatchedRequest], bytes_max: int) -> None:
-    """Raises RequestError (INVALID_ARGUMENT) if the items write more bytes of declarations again than bytes_max."""
-    written = sum(bytes_written_again(state, item.asked) for item in asked)
+    """Raises RequestError (INVALID_ARGUMENT) if the items write more bytes of declarations than bytes_max."""
+    written = sum(declaration_bytes_written(state, item.asked) for item in asked)
     if written > bytes_max:
-        expected = f"at most {bytes_max} bytes of declarations that the items write again: send several batches"
+        expected = f"at most {bytes_max} bytes of declarations that the items write: send several batches"
         raise invalid_argument_error("items", written, expected)
 
 

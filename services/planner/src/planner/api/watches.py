@@ -7,6 +7,8 @@ import zlib
 from collections.abc import AsyncIterator, Iterable
 from typing import Final
 
+import msgspec
+
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import is_workload_gone
 from planner.core.requests.answers import workload_reply
@@ -22,6 +24,10 @@ Keys = set[tuple[str, str]]
 PARTITION_MAX: Final = 2**31 - 1
 OFFSET_MAX: Final = 2**63 - 1
 """The largest partition and offset that Kafka can have."""
+TOKEN_CHARACTERS_MAX: Final = 16 * 1024
+POSITION_BYTES_MAX: Final = 64 * 1024
+"""The most bytes of a position after decompression. That is room for some 1,500 partitions."""
+_POSITIONS: Final = msgspec.json.Decoder(list[tuple[str, int, int]])
 POSITION_EXPECTED: Final = "a position of this log that Watch returned, or none"
 
 
@@ -57,13 +63,13 @@ class Watches:
         if len(self._queues) >= self._watches_max:
             text = f"{self._watches_max} watches are open, which is the most"
             raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_WATCHES)
-        since = read_position(request.position) if request.position else None
         queue: asyncio.Queue[tuple[Keys, str]] = asyncio.Queue(self._waiting_max)
         self._queues.add(queue)
         try:
             token = position_token(positions)
             async with self._beginnings.semaphore_of(current_caller_name()):
                 await asyncio.sleep(0)  # Other tasks run between two beginnings of one caller.
+                since = read_position(request.position) if request.position else None
                 keys: Iterable[tuple[str, str]] = current.state.workloads.keys()
                 if since is not None:
                     keys = await self._workloads_changed_since(since)
@@ -134,11 +140,11 @@ def read_position(token: str) -> Offsets:
     """Returns the positions in a text of position_token. Raises RequestError (INVALID_ARGUMENT) for any other text."""
     names = {topic.name for topic in WATCHED}
     try:
-        if len(token) > 16_384:
+        if len(token) > TOKEN_CHARACTERS_MAX:
             raise ValueError("too long")
-        raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(token.encode()), 1_000_000)
-        positions = {(str(topic), int(partition)): int(offset) for topic, partition, offset in json.loads(raw)}
-    except (ValueError, zlib.error, TypeError, OverflowError, RecursionError) as error:
+        raw = zlib.decompressobj().decompress(base64.urlsafe_b64decode(token.encode()), POSITION_BYTES_MAX)
+        positions = {(topic, partition): offset for topic, partition, offset in _POSITIONS.decode(raw)}
+    except (ValueError, zlib.error, msgspec.MsgspecError, RecursionError) as error:
         raise invalid_argument_error("position", token, "a position that Watch returned") from error
     for (topic, partition), offset in positions.items():
         if topic in names and 0 <= partition <= PARTITION_MAX and 0 <= offset <= OFFSET_MAX:

@@ -45,13 +45,18 @@ def queue_place_of(state: PlannerState, request: QueuedRequest) -> QueuePlace:
     return QueuePlace(priority, about, request.idempotency_key)
 
 
-def bytes_written_again(state: PlannerState, request: QueuedRequest) -> int:
-    """Returns the bytes of its workload's declaration, which each request about the workload writes into the log again.
+def declaration_bytes_written(state: PlannerState, request: QueuedRequest) -> int:
+    """Returns the bytes of the declaration that a request writes into the log: each about a workload writes it again.
 
-    It is 0 for an Apply, which brings the bytes itself, and for a request whose answer is kept and that writes nothing.
+    An Apply writes its manifests, which may be much longer than its text: YAML can say a value once and use it often.
+    It is 0 for a request that is refused, or whose answer is kept and that writes nothing.
     """
     if isinstance(request, ApplyRequest):
-        return 0
+        try:
+            declaration = read_manifests(request.manifests)
+        except RequestError:  # The request is refused when it is decided.
+            return 0
+        return len(declaration.manifest) + sum(len(along.manifest) for along in declaration.dependencies)
     key = (request.namespace or "default", request.name)
     known = state.workloads.get(key)
     if known is None or any(request.idempotency_key == answer.key for answer in known.declared.answered):
