@@ -1,6 +1,6 @@
-"""Keeps the amounts that member clusters report within the 64 bits of a record, also after they are summed. Pure.
+"""Keeps the amounts that clusters report within the 64 bits of a record, also after they are summed. Pure.
 
-A member's API server may report any amount of 64 bits, and any time. A product or a sum of such amounts may need more
+A cluster's API server may report any amount of 64 bits, and any time. A product or a sum of such amounts may need more
 than 64 bits. A record with such a number cannot be written. Then the service cannot write the rest of the transaction
 either, also for other clusters.
 """

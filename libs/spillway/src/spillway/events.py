@@ -172,7 +172,7 @@ class CapacityChanged:
 
 @dataclass(frozen=True, slots=True)
 class PodsUnschedulable:
-    """The member's scheduler could not place some pods of one group: the pods of one controller.
+    """The cluster's scheduler could not place some pods of one group: the pods of one controller.
 
     reason: the text of the scheduler.
     shape: the demands of one of these pods. If they differ, of most of them. None: it cannot be read.

@@ -398,7 +398,7 @@ class Answered:
 class Part:
     """One cluster's part of a placement.
 
-    version: rises only when this part changes; the member's object has it as an annotation.
+    version: rises only when this part changes; the cluster's object has it as an annotation.
     ceiling: the most replicas decided since the version that was last read from the object.
     replicas: all replicas of this cluster. replicas_new: how many of them wait for nodes that do not exist yet.
     removing: the object is being removed. The part is listed until the cluster reports it absent.

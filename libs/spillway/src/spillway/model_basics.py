@@ -28,7 +28,7 @@ class ObjectReference:
 class ClusterInput:
     """The numbers of one cluster in a division: how many replicas it could take, how many it had, which limit bound it.
 
-    certain: the replicas that run for any choice of nodes by the member's scheduler. possible: the most that can run.
+    certain: the replicas that run for any choice of nodes by the cluster's scheduler. possible: the most that can run.
     reserved: replicas that are reserved there and not bound yet. before, after: its replicas before and after the
     division. limited_by: the reason why `possible` is not higher, a text for people.
     age_ms: the age of the capacity that was used; −1: the cluster has never reported any.

@@ -66,7 +66,7 @@ class Fit:
     """The replicas of a shape that the nodes of a cluster take.
 
     per_node: int64 [rows], replicas that each node takes by itself. largest: the most on one node.
-    total: the replicas that fit for any choice of nodes by the member's scheduler, in any order.
+    total: the replicas that fit for any choice of nodes by the cluster's scheduler, in any order.
     possible: the most replicas that can be placed. It differs from total only for shapes whose replicas exclude nodes
     for each other; these shapes have `bounds`.
     when_empty: True if some node would take a replica if nothing ran there.

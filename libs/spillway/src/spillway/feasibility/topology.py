@@ -1,7 +1,7 @@
 """Computes how many replicas nodes take together under ceilings on the pods of each domain: the least and the most.
 
 A ceiling is a topology spread constraint (at most `skew` above the emptiest domain) or an anti-affinity of replicas to
-each other (at most one in a domain). The member's scheduler picks any node that no ceiling bars, one pod at a time,
+each other (at most one in a domain). The cluster's scheduler picks any node that no ceiling bars, one pod at a time,
 until all nodes are barred or full. Its picks may decide how many pods that are.
 
 One ceiling: the number is the same for all picks. The emptiest domain rises until it is full, to m = min over domains

@@ -1,4 +1,4 @@
-"""Computes how old our knowledge of a cluster is (P3).
+"""Computes how old our knowledge of a cluster is.
 
 It keeps the watermark, the time up to which the state is known, and the reason when the watermark does not rise.
 README.md has the state table.

@@ -1,4 +1,4 @@
-"""Makes the capacity records of one epoch of one cluster: changes, whole blocks and heartbeats (P3).
+"""Makes the capacity records of one epoch of one cluster: changes, whole blocks and heartbeats.
 
 A block is a part of the cluster's nodes. Each record of a block has the next sequence.
 """

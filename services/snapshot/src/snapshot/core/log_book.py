@@ -1,4 +1,4 @@
-"""Keeps the last record that the log has for each of our keys, and finds records that others wrote after ours (P1)."""
+"""Keeps the last record that the log has for each of our keys, and finds records that others wrote after ours."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Decides what follows a placement (P6): takes back unbound replicas, tries waiting workloads again, ends removals."""
+"""Decides what follows a placement: takes back unbound replicas, tries waiting workloads again, ends removals."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace

@@ -302,7 +302,7 @@ class ClusterReservations:
         return Room(certain, possible, limited_by, room.when_empty)
 
     def _room_of_nodes(self, view: ClusterView, shape: Shape, node_groups: bool, sides: _Sides) -> Room:
-        """Returns the room by the nested conditions of P5.
+        """Returns the room that the promised replicas leave.
 
         The replicas promised on existing nodes must fit there, and all promised replicas must fit on all nodes.
         """

@@ -1,4 +1,4 @@
-"""Computes the replicas that are reserved for a placement and not yet counted in its cluster (P4).
+"""Computes the replicas that are reserved for a placement and not yet counted in its cluster.
 
 Reservations are never stored: they follow from placements and capacity records.
 """

@@ -1,4 +1,4 @@
-"""Computes how many more replicas a cluster certainly and possibly takes in addition to reserved ones (P5).
+"""Computes how many more replicas a cluster certainly and possibly takes in addition to reserved ones.
 
 The cluster's scheduler chooses the nodes. A promise must hold for any choice. So every reserved, unbound replica
 counts at the most that it can cost.

@@ -1,4 +1,4 @@
-"""Brakes (P8) keep replicas where they are although a cause would move them.
+"""Brakes keep replicas where they are although a cause would move them.
 
 There are three: a freeze that a person set, a budget of moves a minute, and a confirmation of a move of much of the
 fleet.

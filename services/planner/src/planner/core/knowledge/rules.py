@@ -9,8 +9,8 @@ class PlannerRules:
 
     capacity_age_max: nothing new is placed in a cluster whose capacity is older than this.
     bind_quiet, bind_wait_max: replicas that only possibly fit wait for binds until no bind came for bind_quiet, at most
-    bind_wait_max (P5).
-    take_back_after: an unbound replica is placed elsewhere after that time (P6).
+    bind_wait_max.
+    take_back_after: an unbound replica is placed elsewhere after that time.
     hold_min, hold_max, hold_not_owned_max: after a take-back the cluster gets no more of the shape for hold_min. Each
     further pause is twice as long, up to hold_max. If another owner's object has the workload's name, the workload's
     pauses go from hold_max to hold_not_owned_max.

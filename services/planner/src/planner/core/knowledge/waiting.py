@@ -1,4 +1,4 @@
-"""Lists workloads with replicas that wait for room, and which of them have a reason to be planned again (P6).
+"""Lists workloads with replicas that wait for room, and which of them have a reason to be planned again.
 
 A workload waits because clusters lack room for its shape. So rooms are kept by cluster and shape. Only clusters that
 changed are looked at, once per waiting shape. Only workloads of a shape that gained room become due.

@@ -13,7 +13,7 @@ class WorkloadKind:
 
     replicas: the field of the spec with the number of pods.
     fields: the known fields of the spec.
-    changeable: the fields of the spec that a member lets change.
+    changeable: the fields of the spec that a cluster lets change.
     whole: whether all its replicas are in one cluster.
     """
 
