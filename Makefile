@@ -48,9 +48,7 @@ demo: setup ## Show and verify Spillway's main job (MEMBERS=sim|kube, BUS=kafka|
 check: setup lint types imports docs-check pure ## Run the quick checks between two edits, under 2 minutes on 2 cores: no socket, no process, no Kafka
 	@echo "make check: all of it passed; make test is what CI checks"
 
-# The suites compute, and contract and e2e wait: side by side they keep two cores busy.
-test: setup lint types imports docs-check ## Run all checks of CI
-	@./tools/side-by-side build/suites.log "exec $(MAKE) --no-print-directory suites" $(MAKE) --no-print-directory integration
+test: setup lint types imports docs-check suites integration ## Run all checks of CI
 	@echo "make test: all of it passed"
 
 lint: setup ## Check the code's rules and format with ruff
