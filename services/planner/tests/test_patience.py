@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.requests.patience import UndecidedRequests
 from planner.core.requests.queueing import QueuePlace
@@ -9,6 +11,7 @@ from planner.core.requests.queueing import QueuePlace
 from .builders import Fleet, node_row
 
 WEB = QueuePlace(0, ("default", "web"), "once")
+REFUSE_AFTER = 3.0
 
 
 def fleet_of_one() -> Fleet:
@@ -16,14 +19,14 @@ def fleet_of_one() -> Fleet:
 
 
 def test_a_call_goes_on_to_later_tiers_and_is_answered_before_its_time_is_over() -> None:
-    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5, REFUSE_AFTER)
     asked = patience.begin_request(WEB, 100.0)
     assert [patience.may_use_later_tiers(asked, now) for now in (107.9, 108.0)] == [False, True]
     assert [patience.is_over(asked, now) for now in (109.4, 109.5)] == [False, True]
 
 
 def test_it_waits_while_binds_come_for_15_seconds_in_all() -> None:
-    patience, fleet = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5), fleet_of_one()
+    patience, fleet = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5, REFUSE_AFTER), fleet_of_one()
     view = fleet.state.clusters["own-1"]
     first = patience.begin_request(WEB, 100.0)
     assert [patience.put_off_request(first, now) for now in (109.4, 109.5)] == [True, False]
@@ -45,7 +48,7 @@ def test_it_waits_while_binds_come_for_15_seconds_in_all() -> None:
 
 def test_binds_of_any_cluster_are_waited_for() -> None:
     patience, fleet = (
-        UndecidedRequests(PlannerRules(), 10.0, 3.0, 5),
+        UndecidedRequests(PlannerRules(), 10.0, 3.0, 5, REFUSE_AFTER),
         Fleet(own_1=[node_row("a")], own_2=[node_row("b")]),
     )
     asked = patience.begin_request(WEB, 100.0)
@@ -54,7 +57,7 @@ def test_binds_of_any_cluster_are_waited_for() -> None:
 
 
 def test_what_is_decided_or_asked_under_another_key_or_long_after_waits_anew() -> None:
-    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5, REFUSE_AFTER)
     patience.put_off_request(patience.begin_request(WEB, 100.0), 100.0)
     assert patience.begin_request(replace(WEB, key="twice"), 101.0).first == 101.0
     assert [patience.begin_request(WEB, now).first for now in (125.0, 125.1)] == [100.0, 125.1]
@@ -63,7 +66,7 @@ def test_what_is_decided_or_asked_under_another_key_or_long_after_waits_anew() -
 
 
 def test_no_more_than_so_many_are_known_and_those_who_wait_longest_without_a_word_are_forgotten() -> None:
-    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 2)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 2, REFUSE_AFTER)
     places = [replace(WEB, key=str(number)) for number in range(3)]
     for place in (*places[:2], places[0], places[2]):
         patience.put_off_request(patience.begin_request(place, 100.0), 100.0)
@@ -71,7 +74,7 @@ def test_no_more_than_so_many_are_known_and_those_who_wait_longest_without_a_wor
 
 
 def test_what_came_after_one_that_was_sent_back_is_behind_it_until_that_is_taken_up_again() -> None:
-    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5, REFUSE_AFTER)
     first, later = patience.begin_request(WEB, 100.0), patience.begin_request(replace(WEB, key="later"), 100.0)
     patience.note_sent_back(first, 109.0)
     elsewhere = patience.begin_request(replace(WEB, about=("default", "api")), 109.0)
@@ -86,14 +89,14 @@ def test_what_came_after_one_that_was_sent_back_is_behind_it_until_that_is_taken
 
 
 def test_who_does_not_come_again_is_awaited_for_three_seconds() -> None:
-    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5, REFUSE_AFTER)
     patience.note_sent_back(patience.begin_request(WEB, 100.0), 109.0)
     later = patience.begin_request(replace(WEB, key="later"), 109.0)
     assert [patience.is_behind(later, now) for now in (111.9, 112.0)] == [True, False]
 
 
 def test_of_no_more_workloads_is_known_who_was_sent_back() -> None:
-    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 2)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 2, REFUSE_AFTER)
     places = [replace(WEB, about=("default", str(number))) for number in range(3)]
     for place in places:
         patience.note_sent_back(patience.begin_request(place, 100.0), 100.0)
@@ -102,9 +105,27 @@ def test_of_no_more_workloads_is_known_who_was_sent_back() -> None:
 
 
 def test_a_call_that_ran_out_before_it_was_decided_keeps_its_wait_and_its_turn() -> None:
-    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5)
+    patience = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5, REFUSE_AFTER)
     first, later = patience.begin_request(WEB, 100.0), patience.begin_request(replace(WEB, key="later"), 105.0)
     patience.note_ran_out(first, 110.0)
     assert patience.is_behind(later, 111.0)
     again = patience.begin_request(WEB, 112.0)
     assert (again.first, again.turn) == (first.first, first.turn)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "heard", "may_wait"),
+    [
+        pytest.param(1.0, False, True, id="a cluster has said nothing since the request came"),
+        pytest.param(1.0, True, False, id="all have said something"),
+        pytest.param(REFUSE_AFTER, False, False, id="its time to wait is over"),
+    ],
+)
+def test_a_request_without_room_waits_for_clusters_for_some_time(seconds: float, heard: bool, may_wait: bool) -> None:
+    patience, fleet = UndecidedRequests(PlannerRules(), 10.0, 3.0, 5, REFUSE_AFTER), fleet_of_one()
+    fleet.now += 1.0
+    request = patience.begin_request(WEB, fleet.now)
+    fleet.now += seconds
+    if heard:
+        fleet.send_heartbeats()
+    assert patience.may_await_clusters(request, fleet.state.clusters, fleet.now) is may_wait

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 
 from spillway.lending_marks import CHECKING, LENT, RECALLED
 from spillway.model import Generation
-from vk_bridge.cluster.node_reader import PodDeletion, deletion_of_pod
 from vk_bridge.core.node.loan import OWNED, Observation, OwnerNode, PoolPod, RealPod, VirtualNode
 from vk_bridge.core.node.steps import (
     CloseVirtual,
@@ -36,6 +35,8 @@ from vk_bridge.core.pod.delete_collections import (
     pool_pod_collections,
     real_pod_collections,
 )
+from vk_bridge.core.pod.deletion import PodDeletion
+from vk_bridge.core.pod.parsing import read_deletion
 from vk_bridge.core.pod.steps import (
     CreateReal,
     DeletePool,
@@ -365,7 +366,7 @@ class Bridge:
         if pod.deleted_at is None:
             return found
         metadata = {"deletionGracePeriodSeconds": pod.deletion_seconds}
-        ending = self.deleting[uid] = deletion_of_pod({"metadata": metadata}, self.deleting.get(uid), self.world.now)
+        ending = self.deleting[uid] = read_deletion({"metadata": metadata}, self.deleting.get(uid), self.world.now)
         left = ending.over_at - self.world.now
         return replace(found, deleting=True, overdue=left <= 0, seconds_left=max(0, math.floor(left)))
 

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
-from vk_bridge.cluster.node_reader import PodDeletion, deletion_of_pod
 from vk_bridge.core.node.loan import PoolPod, RealPod
+from vk_bridge.core.pod.deletion import PodDeletion
 from vk_bridge.core.pod.parsing import (
     is_daemon,
     is_occupying_node,
     is_real_pod_of,
     pool_of_real_pod,
+    read_deletion,
     read_pool_pod,
     read_real_pod,
 )
@@ -103,9 +104,30 @@ def test_a_grace_that_no_api_server_gives_is_no_time_at_all(value: object, secon
     assert read_real_pod(found, overdue=False, news=False).grace_seconds == seconds
     deleted = pod_manifest(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=value)
     assert read_pool_pod(deleted).grace_seconds == seconds
-    assert deletion_of_pod(deleted, None, 100.0) == PodDeletion(seconds, 100.0 + seconds)
+    assert read_deletion(deleted, None, 100.0) == PodDeletion(seconds, 100.0 + seconds)
 
 
 def test_a_real_pod_names_its_pool_pod() -> None:
     found = pod_manifest("spillway-lent-shop", LABELS, phase="Failed", deletionTimestamp="2026-01-01T00:00:00Z")
     assert read_real_pod(found, overdue=True, news=False) == RealPod("r", "u", deleting=True, ended=True, overdue=True)
+
+
+@pytest.mark.parametrize(
+    ("grace", "before", "over_at"),
+    [
+        pytest.param(30, None, 130.0, id="seen first"),
+        pytest.param(30, PodDeletion(30, 110.0), 110.0, id="as before"),
+        pytest.param(5, PodDeletion(30, 110.0), 105.0, id="a shortened grace begins again"),
+        pytest.param(20, PodDeletion(30, 110.0), 110.0, id="and ends no later than before"),
+        pytest.param(60, PodDeletion(30, 110.0), 110.0, id="nor does a longer one"),
+    ],
+)
+def test_a_grace_ends_as_a_kubelet_ends_it(grace: int, before: PodDeletion | None, over_at: float) -> None:
+    pod = pod_manifest(deletionTimestamp="2026-01-01T00:00:00Z", deletionGracePeriodSeconds=grace)
+    found = read_deletion(pod, before, 100.0)
+    assert (found.over_at, found.forced_at(15.0)) == (over_at, over_at + 15)
+    assert found.seconds_left(100.0) == int(over_at) - 100
+
+
+def test_a_pod_that_was_deleted_by_force_is_left_alone_until_the_next_time() -> None:
+    assert PodDeletion(0, 100.0, forced=1, again_at=200.0).forced_at(15.0) == 200.0

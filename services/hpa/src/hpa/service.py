@@ -240,14 +240,7 @@ class Hpa:
             except UnwritableEvent as error:
                 if not isinstance(event, ScaleDecided | ScaleStateChanged):
                     raise
-                self._leave_out_event(event, error)
-
-    def _leave_out_event(self, event: ScaleDecided | ScaleStateChanged, error: UnwritableEvent) -> None:
-        """Drops an event that is too large for a record, and undoes it. So only its workload keeps its old size."""
-        key = (event.namespace, event.name)
-        if isinstance(event, ScaleDecided):
-            self._state.decided.pop(key, None)
-        self._state.note_failure(key, "", error)
+                self._state.undo_unwritable_event(event, error)
 
     def note_written_events(self, events: Sequence[Written]) -> None:
         now_ms = self._wall_ms()

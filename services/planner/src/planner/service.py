@@ -30,7 +30,6 @@ from planner.core.background.round import (
     steps_before_requests,
     steps_of_round,
 )
-from planner.core.knowledge.all_clusters import has_heard_all_since
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import answers, autoscaling, braking, decisions, disowning, membership, node_list
@@ -122,7 +121,11 @@ class Planner:
         self._memory = RoundMemory(settings.headroom_pace())
         self._failed = FailedDecisions[Subject](clocks.steady, settings.failed_pause_seconds)
         self._patience = UndecidedRequests(
-            settings.rules(), settings.request_seconds, settings.asked_again_seconds, settings.requests_waiting_max
+            settings.rules(),
+            settings.request_seconds,
+            settings.asked_again_seconds,
+            settings.requests_waiting_max,
+            settings.refuse_after_seconds,
         )
         self._projection = Projection(bus, store, lambda: self.state, settings.history_bounds())
         self._past_decisions = PastDecisions(
@@ -278,15 +281,6 @@ class Planner:
     def _count_decision(self, verb: str, started: float) -> None:
         metrics.DECISIONS.labels(verb).inc()
         metrics.DECISION_SECONDS.observe(self._clocks.steady() - started)
-
-    def _may_await_clusters(self, since: float) -> bool:
-        """Returns whether a request that came at `since` may still wait for newer messages of clusters.
-
-        A request without room waits for them before it is refused, since the state may be old.
-        """
-        now, oldest = self._clocks.steady(), self.state.rules.capacity_age_max
-        longest = min(self._settings.refuse_after_seconds, self._patience.seconds_until_later_tiers)
-        return now - since < longest and not has_heard_all_since(self.state.clusters, since, now, oldest)
 
     def _run_round(self, turn: WriterTurn, decided: Decisions) -> None:
         """Takes the steps of a round: decisions without a request, because the fleet changed or time has passed."""
@@ -519,7 +513,9 @@ class Planner:
                 events, reply = decide(self.state, moment)
             except UnheardRequest:
                 listening = False  # The request is decided once more, without waiting.
-                raise NotYet(lambda: not self._may_await_clusters(asked.since)) from None
+                raise NotYet(
+                    lambda: not self._patience.may_await_clusters(asked, self.state.clusters, self._clocks.steady())
+                ) from None
             except UndecidedRequest as undecided:
                 if self._patience.put_off_request(asked, now):
                     raise NotYet from None

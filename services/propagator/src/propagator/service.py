@@ -222,9 +222,8 @@ class Propagator:
         ]
         gone += [
             shape_address(digest, cluster)
-            for cluster, digests in sorted(self._desired.shapes.items())
-            if cluster not in self._desired.clusters and self.turns.is_assigned(cluster)
-            for digest in digests
+            for cluster, digest in self._desired.obsolete_shapes()
+            if self.turns.is_assigned(cluster)
         ]
         return [Tombstone(address) for address in gone]
 

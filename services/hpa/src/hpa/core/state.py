@@ -454,6 +454,13 @@ class HpaState:
             self.note_failure(key, heard.topic, error)
             return None
 
+    def undo_unwritable_event(self, event: ScaleDecided | ScaleStateChanged, error: Exception) -> None:
+        """Undoes a decision that is too large for a record. So only its workload keeps its old size."""
+        key = (event.namespace, event.name)
+        if isinstance(event, ScaleDecided):
+            self.decided.pop(key, None)
+        self.note_failure(key, "", error)
+
     def note_failure(self, key: WorkloadKey, topic: str, error: Exception) -> None:
         """Adds an error to `failed`, once for each workload and topic ("" for a decision). The turn reports it."""
         if (key, topic) not in self.failing:

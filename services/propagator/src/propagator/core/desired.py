@@ -207,6 +207,11 @@ class DesiredState:
             )
         )
 
+    def obsolete_shapes(self) -> list[tuple[str, str]]:
+        """Returns cluster and digest of the shapes that must be deleted, because their cluster left. Sorted."""
+        gone = sorted(cluster for cluster in self.shapes if cluster not in self.clusters)
+        return [(cluster, digest) for cluster in gone for digest in self.shapes[cluster]]
+
     def logged_orphans(self, cluster: str) -> frozenset[PartTarget]:
         """Returns the targets in this cluster whose last status in the log says that they are orphans."""
         return frozenset(

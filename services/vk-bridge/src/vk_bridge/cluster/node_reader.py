@@ -40,10 +40,11 @@ from vk_bridge.core.pod.admitted_sizes import (
 )
 from vk_bridge.core.pod.conversion import PoolSide
 from vk_bridge.core.pod.delete_collections import ListedPod, listed_pod
+from vk_bridge.core.pod.deletion import PodDeletion
 from vk_bridge.core.pod.parsing import (
     is_occupying_node,
     pool_of_real_pod,
-    read_grace_seconds,
+    read_deletion,
     read_pool_pod,
     read_real_pod,
 )
@@ -124,20 +125,6 @@ class WriteAnswers:
             self.gone.add(uid)
         else:
             self.incomplete = True
-
-
-@dataclass(frozen=True, slots=True)
-class PodDeletion:
-    """A real pod's deletion as this bridge has seen it: its grace period, and the clock time at which it is over.
-
-    forced: the number of forced deletions so far.
-    again_at: the earliest clock time of the next forced deletion.
-    """
-
-    grace_seconds: int
-    over_at: float
-    forced: int = 0
-    again_at: float = -math.inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -484,9 +471,9 @@ class NodeReader:
         for uid, pod in real_pods.items():
             overdue, seconds_left = False, 0
             if pod["metadata"].get("deletionTimestamp"):
-                seen[uid] = ending = deletion_of_pod(pod, before.get(uid), now)
-                seconds_left = max(0, math.floor(ending.over_at - now))
-                overdue_at = max(ending.over_at + self._settings.overdue_seconds, ending.again_at)
+                seen[uid] = ending = read_deletion(pod, before.get(uid), now)
+                seconds_left = ending.seconds_left(now)
+                overdue_at = ending.forced_at(self._settings.overdue_seconds)
                 overdue = now >= overdue_at
                 if not overdue:
                     due.append(overdue_at)
@@ -515,16 +502,6 @@ def _compare_pod_pair(pod: Manifest, shown: Manifest | None, side: PoolSide) -> 
         held=held,
         refused=sizes_asked(pod, shown) if is_refused_by_its_node(pod) else None,
     )
-
-
-def deletion_of_pod(pod: Manifest, before: PodDeletion | None, now: float) -> PodDeletion:
-    """Returns a pod's PodDeletion. As in a kubelet, a shortened grace begins again and never ends later than before."""
-    grace = read_grace_seconds(pod["metadata"].get("deletionGracePeriodSeconds"))
-    if before is None:
-        return PodDeletion(grace, now + grace)
-    if grace == before.grace_seconds:
-        return before
-    return replace(before, grace_seconds=grace, over_at=min(before.over_at, now + grace))
 
 
 def _real_pod_by_uid(pods: Mapping[str, Manifest]) -> dict[str, Manifest]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import count
 
+from planner.core.knowledge.all_clusters import has_heard_all_since
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.requests.queueing import QueuePlace
 from spillway.feasibility.cluster_view import ClusterView, WorkloadKey
@@ -47,14 +48,33 @@ class UndecidedRequests:
 
     call_seconds: the time of one call. again_seconds: how long a request that was sent back keeps its turn.
     kept_max: the most undecided requests that are known, and the most workloads with requests that were sent back.
+    refuse_after_seconds: the longest time that a request without room waits for newer messages of clusters.
     """
 
-    def __init__(self, rules: PlannerRules, call_seconds: float, again_seconds: float, kept_max: int) -> None:
+    def __init__(
+        self,
+        rules: PlannerRules,
+        call_seconds: float,
+        again_seconds: float,
+        kept_max: int,
+        refuse_after_seconds: float,
+    ) -> None:
         self._rules, self._call_seconds, self._again_seconds = rules, call_seconds, again_seconds
+        self._refuse_after_seconds = refuse_after_seconds
         self._kept_max = kept_max
         self._first: dict[QueuePlace, float] = {}
         self._turns = count()
         self._sent_back: dict[WorkloadKey, dict[str, _SentBack]] = {}
+
+    def may_await_clusters(self, request: WaitingRequest, clusters: Mapping[str, ClusterView], now: float) -> bool:
+        """Returns whether a request without room may still wait for newer messages of clusters before it is refused.
+
+        The state may be old. clusters: by name.
+        """
+        longest = min(self._refuse_after_seconds, self.seconds_until_later_tiers)
+        if now - request.since >= longest:
+            return False
+        return not has_heard_all_since(clusters, request.since, now, self._rules.capacity_age_max)
 
     def begin_request(self, place: QueuePlace, now: float) -> WaitingRequest:
         first = self._first.get(place, now)

@@ -3,6 +3,7 @@
 from spillway.lending_marks import POD_NAMESPACE_PREFIX, POOL, POOL_UID
 from vk_bridge.core.node.loan import Manifest, PoolPod, RealPod
 from vk_bridge.core.node.virtual_node import ENDED
+from vk_bridge.core.pod.deletion import PodDeletion, seen_deletion
 from vk_bridge.core.pod.status import has_had_real_pod
 
 GRACE_SECONDS = 30
@@ -58,6 +59,11 @@ def read_grace_seconds(value: object, absent: int = GRACE_SECONDS) -> int:
     if value is None:
         return absent
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else 0
+
+
+def read_deletion(pod: Manifest, before: PodDeletion | None, now: float) -> PodDeletion:
+    """Returns how far the deletion of a real pod is. before: as it was seen last; None when it is seen first."""
+    return seen_deletion(read_grace_seconds(pod["metadata"].get("deletionGracePeriodSeconds")), before, now)
 
 
 def pool_of_real_pod(pod: Manifest) -> str:
