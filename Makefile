@@ -60,7 +60,7 @@ types: setup ## Check the types with mypy --strict
 imports: setup ## Check the import contracts of the architecture
 	@$(RUN) lint-imports --no-cache
 
-docs: setup ## Generate files from the code: docs/events.md, asyncapi.yaml, metrics.md, deploy/observability, deploy/kafka
+docs: setup ## Generate files from the code: README.md (its table), docs/events.md, asyncapi.yaml, metrics.md, modules.md, deploy/observability, deploy/kafka, deploy/rbac
 	@$(RUN) python docs/make_docs.py
 
 docs-check: setup ## Check that the generated files match the code

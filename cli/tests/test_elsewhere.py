@@ -47,10 +47,10 @@ def test_a_name_that_none_has_and_one_that_is_here_say_nothing_of_others(elsewhe
     """Not found may be the cluster that is named, too."""
     assert elsewhere_declared("get", "nosuch").stderr == "spillway: workload default/nosuch: not known\n"
     elsewhere_declared.planner.replicas["default", "web"] = 1
-    refusal = RequestError("NOT_FOUND", "to_cluster: 'x': no cluster of the fleet has this name: own-1")
+    refusal = RequestError("NOT_FOUND", "to_cluster: 'x': no cluster has this name; the fleet has own-1")
     elsewhere_declared.planner.refused[api.MigrateRequest] = refusal
     said = elsewhere_declared("migrate", "workload", "web", "--to", "x").stderr
-    assert said == "spillway: to_cluster: 'x': no cluster of the fleet has this name: own-1\n"
+    assert said == "spillway: to_cluster: 'x': no cluster has this name; the fleet has own-1\n"
 
 
 def test_a_caller_of_some_namespaces_is_told_of_no_others(elsewhere_declared: Any) -> None:

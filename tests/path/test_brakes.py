@@ -280,7 +280,7 @@ async def test_a_cluster_leaves_when_nothing_is_left_and_is_unknown_then() -> No
 
         await wait_until(is_gone, "own-1 has left", 120)
         assert (await bound_pods_by_cluster(platform))["own-2"] == 20
-        with pytest.raises(RequestError, match="no cluster of the fleet has this name: own-2"):
+        with pytest.raises(RequestError, match="no cluster has this name; the fleet has own-2"):
             await planner.leave_cluster(LeaveClusterRequest("own-1"))
 
 

@@ -40,14 +40,14 @@ class Table:
                 for line in wrapped_lines(row[notes], options.max_width - len(_INDENT)):
                     yield Text(_INDENT + line, no_wrap=True, overflow="ignore")
 
-    def _fitting_shape(self, rows: Sequence[Sequence[str]], most: int) -> "tuple[_Shape, int | None]":
+    def _fitting_shape(self, rows: Sequence[Sequence[str]], most: int) -> "tuple[_TableLayout, int | None]":
         """Returns the shape, and the column that gets lines of its own, if any."""
         shown = list(range(len(self.columns)))
         filled = [number for number in shown if any(row[number] for row in rows)] or shown
         notes = filled[-1] if not self.columns[filled[-1]] and len(filled) > 1 else None
         beside = filled[:-1] if notes is not None else filled
         for columns, gap, below in ((shown, 2, None), (filled, 2, None), (beside, 2, notes), (beside, 1, notes)):
-            shape = _Shape(columns, self._column_widths(rows, columns, most - gap * (len(columns) - 1)), gap)
+            shape = _TableLayout(columns, self._column_widths(rows, columns, most - gap * (len(columns) - 1)), gap)
             if sum(shape.widths) + gap * (len(columns) - 1) <= most:
                 return shape, below
         return shape, notes
@@ -63,7 +63,7 @@ class Table:
             widths[next(n for n, width in enumerate(widths) if width == widest and width > least[n])] -= 1
         return widths
 
-    def _row_lines(self, row: Sequence[str], shape: "_Shape", style: str) -> Iterator[Text]:
+    def _row_lines(self, row: Sequence[str], shape: "_TableLayout", style: str) -> Iterator[Text]:
         """Yields the lines of one row. In a row of several lines each column continues below its first line."""
         cells = [wrapped_lines(row[number], width) for number, width in zip(shape.columns, shape.widths, strict=True)]
         for number in range(max(map(len, cells))):
@@ -75,7 +75,7 @@ class Table:
             yield Text((" " * shape.gap).join(pieces).rstrip(), style=style, no_wrap=True, overflow="ignore")
 
 
-class _Shape(NamedTuple):
+class _TableLayout(NamedTuple):
     """The layout: the numbers of the columns in one line, their widths, and the gap between them."""
 
     columns: Sequence[int]

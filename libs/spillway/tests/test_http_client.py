@@ -55,13 +55,13 @@ async def served() -> AsyncIterator[Served]:
     talking: set[asyncio.Task[None]] = set()
 
     async def serve(talk: Talk, tls: ssl.SSLContext | None = None) -> str:
-        async def until_it_is_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def talk_until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with suppress(OSError, asyncio.IncompleteReadError):
                 await talk(reader, writer)
             writer.close()
 
         def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = asyncio.create_task(until_it_is_closed(reader, writer))
+            task = asyncio.create_task(talk_until_closed(reader, writer))
             talking.add(task)
             task.add_done_callback(talking.discard)
 

@@ -369,7 +369,7 @@ def test_a_drain_that_is_called_off_takes_its_confirmation_along(fleet: Fleet) -
             "own-3",
             PHASE_ACTIVE,
             "NOT_FOUND",
-            "'own-3': no cluster of the fleet has this name: own-1, own-2",
+            "'own-3': no cluster has this name; the fleet has own-1, own-2",
             id="unknown",
         ),
         pytest.param("own-1", "Gone", "INVALID_ARGUMENT", "phase: 'Gone': expected Active, Cordoned", id="no phase"),
@@ -396,7 +396,7 @@ def test_leaving_is_a_phase_and_what_has_left_is_unknown(fleet: Fleet) -> None:
     assert leave_cluster(fleet).cluster.phase == PHASE_LEAVING
     assert not leave_cluster(fleet).changed
     apply_to_fleet(fleet, [ClusterLeft("own-1")])
-    assert_refused(lambda: leave_cluster(fleet), "NOT_FOUND", "no cluster of the fleet has this name: own-2")
+    assert_refused(lambda: leave_cluster(fleet), "NOT_FOUND", "no cluster has this name; the fleet has own-2")
 
 
 def test_what_joins_under_the_name_of_what_left_has_its_own_room(fleet: Fleet) -> None:
@@ -436,7 +436,7 @@ def test_freezing_twice_is_freezing_once_and_another_reason_is_said(fleet: Fleet
     ("scope", "code", "text"),
     [
         pytest.param(
-            "cluster/own-3", "NOT_FOUND", "no cluster of the fleet has this name: own-1, own-2", id="unknown cluster"
+            "cluster/own-3", "NOT_FOUND", "no cluster has this name; the fleet has own-1, own-2", id="unknown cluster"
         ),
         pytest.param("workload/default/api", "NOT_FOUND", "workload default/api: not declared", id="unknown workload"),
         pytest.param("", "INVALID_ARGUMENT", "scope: '': expected fleet, cluster/<name> or", id="nothing"),
@@ -550,7 +550,7 @@ def test_nodes_are_listed_by_name_a_page_at_a_time_with_what_they_are() -> None:
         (
             ListNodesRequest("own-9"),
             "NOT_FOUND",
-            "cluster: 'own-9': no cluster of the fleet has this name: own-1, own-2",
+            "cluster: 'own-9': no cluster has this name; the fleet has own-1, own-2",
         ),
         (ListNodesRequest("own-1", 5000), "INVALID_ARGUMENT", "page_size: 5000: expected 1 to 1000"),
     ],

@@ -232,13 +232,13 @@ REFUSED: dict[str, tuple[Callable[[Members], None], dict[str, Any], str, str]] =
         change_nothing,
         {"to": "own-9"},
         "NOT_FOUND",
-        "to_cluster: 'own-9': no cluster of the fleet has this name: cloud-1",
+        "to_cluster: 'own-9': no cluster has this name; the fleet has cloud-1",
     ),
     "unknown source": (
         change_nothing,
         {"from_": "own-9"},
         "NOT_FOUND",
-        "from_cluster: 'own-9': no cluster of the fleet",
+        "from_cluster: 'own-9': no cluster has this name",
     ),
     "to itself": (
         change_nothing,

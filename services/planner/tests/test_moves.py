@@ -465,7 +465,7 @@ def test_a_freeze_holds_what_a_new_policy_would_move(members: Members) -> None:
 
 
 @pytest.fixture
-def failed_over(members: Members) -> Members:
+def members_after_failover(members: Members) -> Members:
     """own-1 is lost; own-2 has its six replicas, of which none is ready yet."""
     members.silent.add("own-1")
     members.ready["own-2"] = 0
@@ -481,8 +481,10 @@ def available_replicas(members: Members) -> int:
     return sum(count for cluster, count in members.bound.items() if cluster not in members.silent)
 
 
-def test_back_with_its_pods_alive_the_surplus_goes_only_once_the_others_are_available(failed_over: Members) -> None:
-    members = failed_over
+def test_back_with_its_pods_alive_the_surplus_goes_only_once_the_others_are_available(
+    members_after_failover: Members,
+) -> None:
+    members = members_after_failover
     members.brakes.allowed["Return", "own-1"] = 0
     members.look_once()
     assert moves.wanted_moves_by_cause(members.planner_state, members.fleet.now) == {("Return", "own-1"): 6}
@@ -496,17 +498,17 @@ def test_back_with_its_pods_alive_the_surplus_goes_only_once_the_others_are_avai
     assert members.move_causes() == ["Failover", "Return"]
 
 
-def test_back_and_empty_the_others_stay(failed_over: Members) -> None:
+def test_back_and_empty_the_others_stay(members_after_failover: Members) -> None:
     """Its pods died with it, and make way before those that run elsewhere do."""
-    members = failed_over
+    members = members_after_failover
     members.ready |= {"own-1": 0, "own-2": 6}
     members.run_until_settled()
     assert members.counts_by_cluster() == {"own-2": (6, 0, 0)}
     assert available_replicas(members) == 6
 
 
-def test_back_with_too_few_replicas_all_are_kept(failed_over: Members) -> None:
-    members = failed_over
+def test_back_with_too_few_replicas_all_are_kept(members_after_failover: Members) -> None:
+    members = members_after_failover
     members.silent.add("own-1")
     members.scale_workload(14)
     members.run_until_settled()
@@ -520,8 +522,8 @@ def test_back_with_too_few_replicas_all_are_kept(failed_over: Members) -> None:
     assert members.counts_by_cluster() == {"own-1": (6, 0, 0), "own-2": (8, 0, 0)}
 
 
-def test_a_part_of_what_was_lost_returns_when_the_budget_bears_no_more(failed_over: Members) -> None:
-    members = failed_over
+def test_a_part_of_what_was_lost_returns_when_the_budget_bears_no_more(members_after_failover: Members) -> None:
+    members = members_after_failover
     members.ready["own-2"] = 6
     members.carry_out_parts()
     members.brakes.allowed["Return", "own-1"] = 2
@@ -552,9 +554,9 @@ def test_what_returns_lets_nothing_else_move_past_its_budget() -> None:
     assert members.counts_by_cluster() == {"own-1": (10, 0, 0), "own-2": (10, 0, 0)}
 
 
-def test_trouble_that_goes_on_is_no_return(failed_over: Members) -> None:
+def test_trouble_that_goes_on_is_no_return(members_after_failover: Members) -> None:
     """Fresh capacity beside trouble: one of its streams fails while another is heard."""
-    members = failed_over
+    members = members_after_failover
     members.silent.add("own-1")
     members.fleet.report_change("own-1", age_ms=0, trouble=TROUBLE)
     for workload in moves.workloads_due_to_move(members.planner_state, members.fleet.now, members.brakes):
@@ -564,8 +566,8 @@ def test_trouble_that_goes_on_is_no_return(failed_over: Members) -> None:
     assert members.counts_by_cluster()["own-1"] == (0, 6, 0)
 
 
-def test_a_scale_to_nothing_while_a_cluster_is_lost_reaches_it_when_it_is_back(failed_over: Members) -> None:
-    members = failed_over
+def test_a_scale_to_nothing_while_a_cluster_is_lost_reaches_it_when_it_is_back(members_after_failover: Members) -> None:
+    members = members_after_failover
     members.silent.add("own-1")
     members.scale_workload(2)
     assert members.counts_by_cluster()["own-1"] == (0, 2, 0)
@@ -579,8 +581,8 @@ def test_a_scale_to_nothing_while_a_cluster_is_lost_reaches_it_when_it_is_back(f
     assert members.bound == {"own-1": 0, "own-2": 0}
 
 
-def test_a_delete_while_a_cluster_is_lost_lists_it_until_it_says_absent(failed_over: Members) -> None:
-    members = failed_over
+def test_a_delete_while_a_cluster_is_lost_lists_it_until_it_says_absent(members_after_failover: Members) -> None:
+    members = members_after_failover
     members.silent.add("own-1")
     members.apply_events(
         decisions.decide_delete(members.planner_state, DeleteRequest("", "web"), members.fleet.next_moment()).events
@@ -854,16 +856,16 @@ def test_a_failover_under_way_ends_when_its_cluster_is_back(members: Members) ->
     assert members.waiting_reason == ""
 
 
-def test_what_was_lost_in_a_cluster_that_will_not_return_is_gone(failed_over: Members) -> None:
-    failed_over.silent.add("own-1")
-    failed_over.set_phase("own-1", PHASE_LOST)
-    failed_over.run_until_settled()
-    assert failed_over.counts_by_cluster() == {"own-2": (6, 0, 0)}
-    assert set(failed_over.planner_state.workloads[WEB].parts) == {"own-2"}
+def test_what_was_lost_in_a_cluster_that_will_not_return_is_gone(members_after_failover: Members) -> None:
+    members_after_failover.silent.add("own-1")
+    members_after_failover.set_phase("own-1", PHASE_LOST)
+    members_after_failover.run_until_settled()
+    assert members_after_failover.counts_by_cluster() == {"own-2": (6, 0, 0)}
+    assert set(members_after_failover.planner_state.workloads[WEB].parts) == {"own-2"}
 
 
-def test_a_deleted_workload_does_not_wait_for_a_cluster_that_will_not_return(failed_over: Members) -> None:
-    members = failed_over
+def test_a_deleted_workload_does_not_wait_for_a_cluster_that_will_not_return(members_after_failover: Members) -> None:
+    members = members_after_failover
     members.silent.add("own-1")
     members.apply_events(
         decisions.decide_delete(members.planner_state, DeleteRequest("", "web"), members.fleet.next_moment()).events

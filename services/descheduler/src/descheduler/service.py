@@ -30,7 +30,8 @@ T = TypeVar("T")
 Decide = Callable[[DeschedulerState, LendingRequest], tuple[Sequence[Written], T]]
 """Decides on a request: returns its events and its answer, and changes no state. Raises RequestError."""
 FAILED_PAUSE_SECONDS: Final = 30.0
-"""The time for which nothing is decided for a cluster after an error in its decision."""
+"""The time for which nothing is decided for a cluster after an error in its decision. A repetition costs little then,
+and the end of the error is noticed soon. Requests are still decided."""
 log = structlog.get_logger()
 
 

@@ -1,1 +1,1 @@
-"""Member clusters: access to a Kubernetes API, its credentials, the limits on its answers, and our rights there."""
+"""Clusters: access to a Kubernetes API, its credentials, the limits on its answers, and our rights there."""

@@ -85,7 +85,7 @@ class Credentials:
             self._renew_at = now + self._settings.failed_pause_seconds
             if now < self._ends_at:
                 log.warning(
-                    "credentials could not be renewed; those before are used until their end", reason=str(error)
+                    "credentials could not be renewed; the former ones are used until they expire", reason=str(error)
                 )
         else:
             self._endpoint = None

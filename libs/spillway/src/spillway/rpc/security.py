@@ -255,7 +255,7 @@ class Gate:
             return False
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._file.reload_if_changed)
 
-    def has_same_rights(self, caller: Caller) -> bool:
+    def has_unchanged_rights(self, caller: Caller) -> bool:
         """Returns whether this caller still has exactly the rights that it had when it was admitted."""
         return self._file is None or self.callers.has_caller(caller)
 

@@ -121,7 +121,7 @@ class RpcServer:
 
     def _is_revoked_watch(self, watch: "asyncio.Task[Any]") -> bool:
         caller = self._watches.get(watch)
-        return caller is not None and not self._gate.has_same_rights(caller)
+        return caller is not None and not self._gate.has_unchanged_rights(caller)
 
     async def wait_for_failure(self) -> Never:
         """Raises the error that ended the listener or the check of the callers file. The process must then stop."""

@@ -77,7 +77,7 @@ def apply_events(state: DeschedulerState, events: Iterable[Written]) -> None:
 def settle_recalls(
     state: DeschedulerState, cluster: str, next_generation: NextGeneration, now_ms: int
 ) -> Sequence[Written]:
-    """Returns the end of each recall whose loan is over, and tombstones for settled recalls without any effect left."""
+    """Returns a RecallSettled for each recall whose loan is over, and tombstones for those without any effect left."""
     events: list[Written] = []
     loans = state.loans.get(cluster, {})
     for node, recall in state.recalls.get(cluster, {}).items():

@@ -45,10 +45,9 @@ ALL = 2**62
 class HpaState:
     """All workloads as one instance knows them. partition_of: the partition of a workload's key in input topics.
 
-    dropped: the number of ignored input records, by reason. failed: errors of decisions and of records; the service
-    that reports them empties both. failing: each workload and topic that had an error. dues: a heap of instants at
-    which a workload may need a decision. changed: workloads whose state must be written.
-    """
+    dropped: the ignored input records, by reason. failed: errors of decisions and records. The service empties both.
+    failing: each workload and topic with an error. dues: a heap of instants at which a workload may need a decision.
+    changed: workloads whose state must be written."""
 
     def __init__(self, rules: HpaRules, partition_of: Callable[[str], int]) -> None:
         self.rules = rules
@@ -397,8 +396,7 @@ class HpaState:
     # ── Deciding ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _decide_on_input(self, heard: HeardRecord, now_ms: int, is_over: IsOver) -> tuple[list[Event], bool]:
-        """Returns the decisions, and whether the record was applied. It is not applied if is_over ends the step before
-        all earlier decisions are made."""
+        """Returns the decisions, and whether the record was applied: not if is_over ends the earlier decisions."""
         key, at_ms, ahead_ms = heard.workload, heard.at_ms, 0
         scaled = self.scaled.get(key)
         if at_ms > now_ms + self.rules.future_max_ms:
@@ -417,11 +415,9 @@ class HpaState:
             self._count_dropped("unnamed")
             return [], True
         events, is_all = self._make_decisions_before(scaled, at_ms, now_ms, is_over)
-        return (
-            (events + self._apply_and_decide(scaled, heard, now_ms, at_ms, ahead_ms), True)
-            if is_all
-            else (events, False)
-        )
+        if not is_all:
+            return events, False
+        return events + self._apply_and_decide(scaled, heard, now_ms, at_ms, ahead_ms), True
 
     def _apply_and_decide(
         self, scaled: ScaledWorkload, heard: HeardRecord, now_ms: int, at_ms: int, ahead_ms: int
@@ -431,12 +427,10 @@ class HpaState:
         before = self._declared_facts(key) if heard.topic == WORKLOADS.name else None
         taken = self._apply_input(key, heard, ahead_ms)
         if not taken:
-            if taken is False:
-                self._count_dropped("known")
+            self._count_dropped("known", int(taken is False))
             return []
-        if before is not None and scaled.remembered.at_ms and self._declared_facts(key) == before:
-            return []  # The planner only confirms our decision.
-        if self._needs_to_wait(scaled):
+        is_confirmed = before is not None and scaled.remembered.at_ms and self._declared_facts(key) == before
+        if is_confirmed or self._needs_to_wait(scaled):  # The planner only confirms our decision.
             return []
         if self._is_instant_missed(at_ms, now_ms) if at_ms else scaled.remembered.at_ms and scaled.due is None:
             self._postpone_decision(scaled, now_ms)
@@ -456,10 +450,9 @@ class HpaState:
 
     def undo_unwritable_event(self, event: ScaleDecided | ScaleStateChanged, error: Exception) -> None:
         """Undoes a decision that is too large for a record. So only its workload keeps its old size."""
-        key = (event.namespace, event.name)
         if isinstance(event, ScaleDecided):
-            self.decided.pop(key, None)
-        self.note_failure(key, "", error)
+            self.decided.pop((event.namespace, event.name), None)
+        self.note_failure((event.namespace, event.name), "", error)
 
     def note_failure(self, key: WorkloadKey, topic: str, error: Exception) -> None:
         """Adds an error to `failed`, once for each workload and topic ("" for a decision). The turn reports it."""

@@ -69,7 +69,7 @@ def parse_expression(text: str, names: Sequence[str]) -> ExpressionNode:
     tokens = _split_tokens(text)
     if len(tokens) > TOKENS_MAX:
         raise InvalidExpression(f"expression of {len(tokens)} words and signs: expected at most {TOKENS_MAX}")
-    return _Parser(tokens, dict.fromkeys(names, FLOAT)).parse_whole()
+    return _Parser(tokens, dict.fromkeys(names, FLOAT)).parse_whole_expression()
 
 
 def _split_tokens(text: str) -> list[str]:
@@ -97,7 +97,7 @@ class _Parser:
         self._at = 0
         self._depth = 0
 
-    def parse_whole(self) -> ExpressionNode:
+    def parse_whole_expression(self) -> ExpressionNode:
         node = self._parse_sequence()
         if self._at < len(self._tokens):
             raise InvalidExpression(f"expected an end, not {self._tokens[self._at]!r}")

@@ -249,7 +249,7 @@ def _wish_for_more_replicas(
 def _queue_when_all_read(
     group: ConsumerGroup, partitions: QueuePartitions, service: ServiceRate
 ) -> tuple[QueuePartitions, float]:
-    """Returns the queue once all wanted replicas read, and the seconds until then."""
+    """Returns the queue as it is once all wanted replicas have begun to read, and the seconds until then."""
     if group.reading >= group.wanted:
         return partitions, 0.0
     left = queue_after_reading(partitions, group.reading, service, group.ready_in_s, service.rebalance_s)

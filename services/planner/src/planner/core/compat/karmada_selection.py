@@ -107,7 +107,7 @@ def select_best(request: SelectionRequest, ordered: Sequence[FeasibleCluster]) -
     if spread is None or request.strategy == STATIC_WEIGHT:
         return list(ordered)
     if len(ordered) < spread.min_groups:
-        raise NotSelectable(f"{len(ordered)} clusters: fewer than minGroups {spread.min_groups}")
+        raise NotSelectable(f"{len(ordered)} clusters can take the workload: minGroups asks for {spread.min_groups}")
     count = min(len(ordered), spread.max_groups)
     chosen, rest = list(ordered[:count]), list(ordered[count:])
     if request.strategy == DUPLICATED:
@@ -179,7 +179,7 @@ def select_by_region(request: SelectionRequest, regions: Sequence[ClusterGroup])
     by_region, by_cluster = request.find_spread(BY_REGION), request.find_spread(BY_CLUSTER)
     assert by_region is not None
     if len(regions) < by_region.min_groups:
-        raise NotSelectable(f"{len(regions)} regions: fewer than minGroups {by_region.min_groups}")
+        raise NotSelectable(f"{len(regions)} regions can take the workload: minGroups asks for {by_region.min_groups}")
     sizes = [RegionSize(region.name, len(region.clusters), region.score) for region in regions]
     least = by_cluster.min_groups if by_cluster is not None else 0
     names = select_groups(sizes, by_region.min_groups, by_region.max_groups, least)

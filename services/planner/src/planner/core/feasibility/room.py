@@ -71,7 +71,8 @@ class NodeReservations:
 
     counts: [k], unbound replicas. limits: the FitLimits of each. requests: [k, names].
     words: for each, one bit a node: whether the node takes a replica.
-    slack: [k], the replicas' room that each can lose and still bind all its replicas; negative: it cannot do so now.
+    slack: [k], the places that each shape can lose before one of its unbound replicas has none; negative: one has none
+        already.
     """
 
     def __init__(self, reserved: Fits, per_node_of: Callable[[Shape], Int64s] | None = None) -> None:

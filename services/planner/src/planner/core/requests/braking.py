@@ -128,8 +128,8 @@ def _check_scope_exists(state: PlannerState, scope: Scope) -> None:
     if scope.cluster:
         names = [joined.cluster for joined in state.joined_clusters()]
         if scope.cluster not in names:
-            joined = first_names_text(names) or "none has joined"
-            raise RequestError("NOT_FOUND", f"scope: {str(scope)!r}: no cluster of the fleet has this name: {joined}")
+            joined = first_names_text(names) or "none"
+            raise RequestError("NOT_FOUND", f"scope: {str(scope)!r}: no cluster has this name; the fleet has {joined}")
     elif scope.name:
         workload = state.workloads.get((scope.namespace, scope.name))
         if workload is None or is_workload_gone(workload):

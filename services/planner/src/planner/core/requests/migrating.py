@@ -115,8 +115,8 @@ def _check_room(state: PlannerState, workload: Workload, cluster: str, wanted: i
 def _find_cluster_view(state: PlannerState, field: str, name: str) -> ClusterView:
     view = state.clusters.get(name)
     if view is None or view.joined is None:
-        names = first_names_text(joined.cluster for joined in state.joined_clusters()) or "none has joined"
-        raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster of the fleet has this name: {names}")
+        names = first_names_text(joined.cluster for joined in state.joined_clusters()) or "none"
+        raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster has this name; the fleet has {names}")
     return view
 
 
