@@ -17,9 +17,9 @@ from spillway.model import Generation
 from spillway.rpc.probe import ProbeResult
 from spillway.store import StoreFound
 from spillway.troubles import TroubleCode
-from spillway_cli.doctor import fleet, log, members, services
+from spillway_cli.doctor import cluster_visits, fleet, log, services
 from spillway_cli.doctor.checks import SHOWN_MAX, Check, CheckOutcome
-from spillway_cli.doctor.members import Visit
+from spillway_cli.doctor.cluster_visits import Visit
 from spillway_cli.doctor.services import HealthPages
 
 NOW = 1_700_000_000.0
@@ -83,7 +83,7 @@ def all_checks(found: Any) -> list[Check]:
         *fleet.check_lending(found["lending"], found["lent"], int(NOW * 1000)),
         *fleet.check_bridge_rights(found["visits"], found["lending"]),
         *fleet.check_lending_marks(found["visits"], found["lending"], found["log"].fleet),
-        *(check for visit in found["visits"] for check in members.check_visit(visit, NOW)),
+        *(check for visit in found["visits"] for check in cluster_visits.check_visit(visit, NOW)),
     ]
 
 

@@ -39,7 +39,7 @@ from spillway.version import VERSION
 from spillway_cli.config import ADDRESSES_FILE
 from spillway_cli.doctor import log
 from spillway_cli.doctor.checks import CheckOutcome
-from spillway_cli.doctor.members import (
+from spillway_cli.doctor.cluster_visits import (
     LISTED,
     REVIEWS,
     credential_expires_at,

@@ -6,7 +6,7 @@ from typing import NoReturn
 import looptime  # noqa: F401 - the plugin makes an hour of waiting take milliseconds
 import pytest
 
-from planner.core.background import aftermath, duplicates, moves
+from planner.core.background import aftermath, moves, twins
 from planner.core.background.aftermath import AftermathStep
 from planner.core.background.headroom import Headrooms
 from planner.core.knowledge.state import PlannerState
@@ -82,7 +82,7 @@ async def test_an_error_in_a_step_about_the_fleet_stops_this_step_alone(monkeypa
                 (aftermath, "update_progress_timers"),
                 (moves, "workloads_due_to_move"),
                 (moves, "clusters_that_left"),
-                (duplicates, "workloads_to_hand_over"),
+                (twins, "workloads_to_hand_over"),
                 (Headrooms, "report_due_headroom"),
             )
             for owner, name in steps:

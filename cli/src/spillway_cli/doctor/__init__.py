@@ -1,1 +1,1 @@
-"""The checks of `spillway doctor`: asking, pages and members collect facts, and the other modules judge them."""
+"""The checks of `spillway doctor`: asking, pages and cluster_visits collect facts, and the other modules judge them."""

@@ -23,7 +23,7 @@ from spillway.settings import OperatorError
 from spillway.store import RedisStore, StoreSettings, StoreUnavailable
 from spillway.version import VERSION
 from spillway_cli.config import Config, health_ports_hint, start_hint
-from spillway_cli.doctor import fleet, log, members, services
+from spillway_cli.doctor import cluster_visits, fleet, log, services
 from spillway_cli.doctor.checks import Check, failed_check, skipped_check, warning_check
 from spillway_cli.doctor.pages import read_health_pages
 from spillway_cli.log_commands import kafka_settings
@@ -74,7 +74,7 @@ class Examination:
             checks.append(skipped_check("processes", "no health port is named", health_ports_hint()))
         checks += of_log
         planners, scalers, lenders = (tuple(one.endpoint for one in found if one.code == "OK") for found in probed)
-        visits: Sequence[members.Visit] = ()
+        visits: Sequence[cluster_visits.Visit] = ()
         if planners:
             of_fleet, visits = await self._check_fleet(planners)
             checks += of_fleet
@@ -123,9 +123,9 @@ class Examination:
 
     # ── Calls to the services: only endpoints that have answered are called, so that none waits for one that hangs ──
 
-    async def _check_fleet(self, endpoints: Sequence[str]) -> tuple[list[Check], Sequence[members.Visit]]:
+    async def _check_fleet(self, endpoints: Sequence[str]) -> tuple[list[Check], Sequence[cluster_visits.Visit]]:
         """Returns the checks, and the results of the visits to clusters."""
-        visits: list[members.Visit] = []
+        visits: list[cluster_visits.Visit] = []
 
         async def check_clusters_and_visits(found: api.ListClustersReply) -> list[Check]:
             visits.extend(await self._visit_clusters(found.clusters))
@@ -133,7 +133,7 @@ class Examination:
             if not self.config.credentials:
                 hint = "SPILLWAY_CREDENTIALS: the folder of snapshot's kubeconfigs, and service=folder of the others'"
                 checks.append(skipped_check("credentials", "no folder is named", hint))
-            return [*checks, *(check for visit in visits for check in members.check_visit(visit, time.time()))]
+            return [*checks, *(check for visit in visits for check in cluster_visits.check_visit(visit, time.time()))]
 
         async with PlannerClient(endpoints, **connection_options(self.config)) as client:
             checks = [
@@ -152,20 +152,22 @@ class Examination:
             ]
         return checks, visits
 
-    async def _visit_clusters(self, clusters: Sequence[api.ClusterReply]) -> Sequence[members.Visit]:
+    async def _visit_clusters(self, clusters: Sequence[api.ClusterReply]) -> Sequence[cluster_visits.Visit]:
         limit = asyncio.Semaphore(AT_ONCE_MAX)
 
-        async def visit_within_limit(service: str, folder: Path, cluster: api.ClusterReply) -> members.Visit:
+        async def visit_within_limit(service: str, folder: Path, cluster: api.ClusterReply) -> cluster_visits.Visit:
             async with limit:
-                return await members.visit_cluster(folder, cluster.cluster, cluster.credential, self.seconds, service)
+                return await cluster_visits.visit_cluster(
+                    folder, cluster.cluster, cluster.credential, self.seconds, service
+                )
 
-        folders = [members.parse_credentials_entry(entry) for entry in self.config.credentials]
+        folders = [cluster_visits.parse_credentials_entry(entry) for entry in self.config.credentials]
         return await asyncio.gather(
             *(
                 visit_within_limit(service, folder, cluster)
                 for service, folder in folders
                 for cluster in clusters
-                if members.is_credential_needed(service, folder, cluster.credential)
+                if cluster_visits.is_credential_needed(service, folder, cluster.credential)
             )
         )
 
@@ -175,7 +177,9 @@ class Examination:
                 "scale policies", _explain_all_policies(client), _as_async_judge(fleet.check_policies)
             )
 
-    async def _check_lending(self, endpoints: Sequence[str], visits: Sequence[members.Visit], ours: str) -> list[Check]:
+    async def _check_lending(
+        self, endpoints: Sequence[str], visits: Sequence[cluster_visits.Visit], ours: str
+    ) -> list[Check]:
         async with LendingClient(endpoints, **connection_options(self.config)) as client:
 
             async def check_loans_and_rights(lent: Sequence[LentNode]) -> list[Check]:

@@ -27,7 +27,7 @@ from spillway_cli.doctor.checks import (
     skipped_check,
     warning_check,
 )
-from spillway_cli.doctor.members import Visit
+from spillway_cli.doctor.cluster_visits import Visit
 from spillway_cli.output import duration_text
 
 RECALL_MS_MAX = 15 * 60_000

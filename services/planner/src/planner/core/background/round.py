@@ -10,7 +10,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Protocol, TypeVar
 
-from planner.core.background import aftermath, duplicates, moves
+from planner.core.background import aftermath, moves, twins
 from planner.core.background.aftermath import AftermathStep
 from planner.core.background.headroom import HeadroomPace, Headrooms
 from planner.core.background.homing import Homing
@@ -192,8 +192,8 @@ def _move_steps(
 ) -> Iterator[RoundStep]:
     """Yields the steps of moves without a request by name, as far as the brakes allow them."""
     moment = moments.next()
-    for workload, duplicate in guard("duplicates", partial(duplicates.workloads_to_hand_over, state)) or ():
-        over = partial(duplicates.hand_over_step, state, workload, duplicate, moments.next())
+    for workload, twin in guard("twins", partial(twins.workloads_to_hand_over, state)) or ():
+        over = partial(twins.hand_over_step, state, workload, twin, moments.next())
         yield _workload_step(guard, workload.workload_key, over, StepKind.MOVED)
     yield _fleet_step(guard, "brakes", partial(_update_confirmations, state, memory, moment))
     for workload in guard("moves", partial(moves.workloads_due_to_move, state, moment.now, state.brakes)) or ():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from planner.core.background import duplicates, moves
+from planner.core.background import moves, twins
 from planner.core.requests import decisions, membership
 from spillway.api import ApplyRequest, DeleteRequest, JoinClusterRequest, ScaleRequest
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, PHASE_DRAINING, PHASE_LEAVING, PHASE_LOST, BrakeSet
@@ -57,8 +57,8 @@ def change_phase(fleet: Fleet, phase: str, name: str = "a-twin") -> None:
 def hand_over_due_workloads(fleet: Fleet) -> int:
     """All that is due; how many steps that took."""
     steps = 0
-    for workload, duplicate in duplicates.workloads_to_hand_over(fleet.state):
-        apply_to_fleet(fleet, duplicates.hand_over_step(fleet.state, workload, duplicate, fleet.next_moment()).events)
+    for workload, duplicate in twins.workloads_to_hand_over(fleet.state):
+        apply_to_fleet(fleet, twins.hand_over_step(fleet.state, workload, duplicate, fleet.next_moment()).events)
         steps += 1
     return steps
 
