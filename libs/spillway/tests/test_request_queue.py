@@ -331,6 +331,38 @@ def test_of_one_workload_the_earlier_is_decided_first_wherever_a_group_ends_and_
         assert numbers == sorted(numbers)
 
 
+def test_a_backlog_that_waited_for_long_does_not_come_before_another_callers_new_request() -> None:
+    """After ten groups all of it went first: another caller's request took 3 s in place of 0.4."""
+    backlog = [Asked(number, 0, 0, "", -1, "shop") for number in range(60)]
+    asked = [*backlog[:50], Asked(50, 10, 0, "", -1, "bank")]
+    steps = numbers_decided_by_step(asked)
+    (decided,) = [step for step, numbers in enumerate(steps) if 50 in numbers]
+    assert decided == 10
+    assert len(steps) == 17
+
+
+@pytest.mark.parametrize("caller", ["shop", "bank"])
+def test_what_is_put_off_has_a_place_in_the_queue(caller: str) -> None:
+    """It comes back: one caller held 2,400 of 2,000 places, and others were refused."""
+
+    async def body() -> None:
+        queue = RequestQueue(replace(BOUNDS, requests_waiting_max=10), "ask again")
+
+        def not_yet(generation: Generation) -> tuple[list[object], None]:
+            raise NotYet(lambda: False)
+
+        for _ in range(5):
+            queue.put_request(not_yet, "sample", about="web", caller="shop")  # type: ignore[arg-type, var-annotated]
+            queue.decide_next_group(lambda: Generation(1, 1))
+        if caller == "shop":
+            with pytest.raises(RequestError, match="5 requests of caller 'shop' wait already, and 5 places are free"):
+                queue.check_room(1, caller)
+        else:
+            queue.check_room(1, caller)
+
+    asyncio.run(body())
+
+
 BATCH = object()
 ENDS_OF_A_GROUP = (
     # What bounds the group, and the sizes of the groups of five single requests and a batch of three.

@@ -200,9 +200,8 @@ class Decisions:
 
 
 _Run = list[WaitingCall[Any]]
-_Level = tuple[bool, int]
-"""The urgency of a run; the lowest comes first. First False if it was passed over for long, then its negated
-priority."""
+_Level = int
+"""The urgency of a run, its negated priority; the lowest comes first."""
 _Place = TypeVar("_Place", _Level, tuple[_Level, int, int])
 """A level; or a level, a turn in it, and the index in the queue. The lowest is decided first."""
 
@@ -212,7 +211,8 @@ class RequestQueue:
 
     retry: a text for callers without an answer, about what they may do.
     Requests go by priority, then callers take turns, then in the order of arrival. A request that was passed over by
-    requests_passed_over_max groups goes before all others, so that none waits for ever.
+    requests_passed_over_max groups has the highest priority that waits, so that none waits for ever. Callers take turns
+    there, too: a long backlog of one caller that waited for long does not come before others' new requests.
     """
 
     def __init__(self, settings: RequestSettings, retry: str) -> None:
@@ -226,9 +226,13 @@ class RequestQueue:
         """The last request that was put off, by its subject. Nobody waits for the earlier ones any more."""
 
     def check_room(self, requests: int, caller: str = "") -> None:
-        """Raises RequestError RESOURCE_EXHAUSTED unless the queue has room for so many more requests of this caller."""
-        waiting, most = len(self._waiting), self._settings.requests_waiting_max
-        own = sum(one.caller == caller for one in self._waiting) if caller else 0
+        """Raises RequestError RESOURCE_EXHAUSTED unless the queue has room for so many more requests of this caller.
+
+        Requests that are put off have a place, too: they come back to the queue.
+        """
+        there = [*self._waiting, *(waiting for one in self._put_off for waiting in one.requests)]
+        waiting, most = len(there), self._settings.requests_waiting_max
+        own = sum(one.caller == caller for one in there) if caller else 0
         if waiting + requests > most:
             text = f"{waiting} requests wait already; {self.retry}"
         elif caller and not may_add_requests(own, waiting, requests, most, self._settings.requests_for_each_free):
@@ -389,14 +393,16 @@ class RequestQueue:
         """
         by_batch = groupby(self._waiting, lambda one: id(one if one.batch is None else one.batch))
         runs = [sorted(run, key=lambda one: one.number) for _, run in by_batch]
-        levels = _kept_in_order(runs, [self._level_of_run(run) for run in runs])
+        levels = _kept_in_order(runs, self._levels_of_runs(runs))
         places = list(zip(levels, _turns_in_level(runs, levels), range(len(runs)), strict=True))
         order = _kept_in_order(runs, places)
         return [runs[index] for index in sorted(range(len(runs)), key=lambda one: (order[one], runs[one][0].number))]
 
-    def _level_of_run(self, run: _Run) -> _Level:
-        is_over = max(one.passed_over for one in run) >= self._settings.requests_passed_over_max
-        return not is_over, 0 if is_over else -max(one.priority for one in run)
+    def _levels_of_runs(self, runs: Sequence[_Run]) -> list[_Level]:
+        levels = [-max(one.priority for one in run) for run in runs]
+        longest, first = self._settings.requests_passed_over_max, min(levels, default=0)
+        waited = (max(one.passed_over for one in run) for run in runs)
+        return [first if passed >= longest else level for passed, level in zip(waited, levels, strict=True)]
 
 
 def may_add_requests(own: int, waiting: int, asked: int, most: int, for_each_free: float) -> bool:
