@@ -7,6 +7,7 @@ import pytest
 
 from spillway import api
 from spillway.api import RequestError
+from spillway.api_scaling import DeclarePolicyRequest
 from spillway.reasons import TOO_MANY_RUN
 from spillway.rpc.callers import Caller
 from spillway.rpc.shares import COMPUTED, CallerShare, Shares
@@ -35,12 +36,20 @@ async def test_of_many_that_come_at_once_a_turn_of_the_loop_computes_a_share(ver
     await asyncio.gather(*calls)
 
 
-@pytest.mark.parametrize(("history", "is_computed"), [(0, False), (200, True)])
-async def test_a_get_of_past_decisions_is_computed_and_any_other_is_not(history: int, is_computed: bool) -> None:
-    shares, request, running = Shares(ONE), api.GetRequest("shop", "web", history), list[int]()
+COMPUTED_BY_REQUEST = (
+    pytest.param("get", api.GetRequest("shop", "web"), False, id="a workload"),
+    pytest.param("get", api.GetRequest("shop", "web", 200), True, id="past decisions"),
+    pytest.param("declare_policy", DeclarePolicyRequest("{}"), False, id="a policy"),
+    pytest.param("declare_policy", DeclarePolicyRequest("{}", plan_only=True), True, id="a dry run of a policy"),
+)
+
+
+@pytest.mark.parametrize(("verb", "request_", "is_computed"), COMPUTED_BY_REQUEST)
+async def test_a_request_is_computed_if_its_answer_takes_long(verb: str, request_: object, is_computed: bool) -> None:
+    shares, running = Shares(ONE), list[int]()
 
     async def answer(number: int) -> None:
-        async with shares.computation_place(SHOP, "get", request):
+        async with shares.computation_place(SHOP, verb, request_):
             running.append(number)
             await asyncio.sleep(0)
             running.append(-number)

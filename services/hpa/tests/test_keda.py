@@ -17,6 +17,9 @@ from hpa.core.keda.kafka_metadata import InvalidTrigger, merge_ranges, read_kafk
 MILLI = st.sampled_from([0, 1, 1000]) | st.integers(0, 2**63 - 1)
 
 
+LONG_ARRAY = ", ".join(["1"] * 150)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -36,6 +39,19 @@ MILLI = st.sampled_from([0, 1, 1000]) | st.integers(0, 2**63 - 1)
         pytest.param("sum([[a], b])", "an array in an array", id="an array in an array"),
         pytest.param("count([a], {count([#], {# > 1}) > 0})", "braces inside of them", id="a count in a count"),
         pytest.param("count([a], 3)", "a condition in braces", id="a count without a condition"),
+        pytest.param(
+            f"let c = [{LONG_ARRAY}]; max({', '.join(['c'] * 40)})", "steps: expected at most", id="many uses"
+        ),
+        pytest.param(
+            f"let c = [{LONG_ARRAY}]; count(c, {{max({', '.join(['c'] * 9)}) > #}})",
+            "steps: expected at most 10000",
+            id="an array for each of its elements",
+        ),
+        pytest.param(
+            f"let c = true ? [{LONG_ARRAY}] : nil; let d = c ?? c; max({', '.join(['d'] * 30)})",
+            "steps: expected at most 10000",
+            id="what may be an array",
+        ),
     ],
 )
 def test_what_is_not_supported_is_named(text: str, said: str) -> None:
@@ -53,6 +69,8 @@ def test_what_is_not_supported_is_named(text: str, said: str) -> None:
         ("not false and true ? 1 : 2", 1000),
         ("let x = a; let y = x + 1; y", 4000),
         ("count([a, 1, 5], {# >= a})", 2000),
+        ("let c = [a, 1, 5]; count(c, {# >= mean(c)})", 2000),
+        (f"let c = [{LONG_ARRAY}]; sum(c) + count(c, {{# > 0 and # < 9}})", 300_000),
         ("round(-2.5)", -3000),
         ("round(0.49999999999999994)", 0),
         (".5 + 1e1 + 1_000", 1010500),

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from spillway import metrics
 from spillway.api import GetRequest, RequestError
+from spillway.api_scaling import DeclarePolicyRequest
 from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.callers import Caller
 from spillway.rpc.holder_places import HolderCounts, HolderPlaces
@@ -28,8 +29,15 @@ COMPUTED: Final = frozenset(
     )
 )
 """Verbs whose answer is computed over all clusters, or is long. The event loop that computes it answers every other
-caller, too. A Get that asks for past decisions is one of them.
+caller, too. Some requests of other verbs count among them.
 """
+
+
+def _is_long_to_compute(request: object) -> bool:
+    """Returns whether an answer is computed at once, though others of its verb are not: past decisions, and dry runs of
+    scale policies."""
+    asks_history = isinstance(request, GetRequest) and request.history > 0
+    return asks_history or (isinstance(request, DeclarePolicyRequest) and request.plan_only)
 
 
 class CallerShare(NamedTuple):
@@ -75,7 +83,7 @@ class Shares:
         A place is held for at least one iteration of the event loop. Otherwise an answer that is computed in one piece
         would free its place before any other task runs. Such calls would follow each other without end.
         """
-        if verb not in COMPUTED and not (isinstance(request, GetRequest) and request.history):
+        if verb not in COMPUTED and not _is_long_to_compute(request):
             yield
             return
         async with self._computing.semaphore_of(caller.name):
