@@ -184,6 +184,18 @@ LARGE = (
 )
 
 
+async def test_a_batch_counts_once_for_all_that_it_writes() -> None:
+    """Item by item, a batch that is refused in its middle had used up the calls of the items before."""
+    counted = list[tuple[int, int]]()
+    async with in_process_platform(services=DECIDING, planner_settings=PlannerSettings(call_bytes=1000)) as platform:
+        await join_members(platform)
+        await platform.planner().apply(ApplyRequest((large_deployment(),)))
+        token = COUNT_CALLS.set(lambda calls, taken: counted.append((calls, taken)))
+        await platform.planner().plan_batch(PlanBatchRequest((item_to_scale("web", 2), item_to_scale("web", 3))))
+        COUNT_CALLS.reset(token)
+    assert counted == [(18, 2)]
+
+
 @pytest.mark.parametrize(("ask", "calls"), LARGE)
 async def test_a_request_counts_as_calls_for_what_it_writes_again(
     ask: Callable[[Any], Awaitable[Any]], calls: int
@@ -193,7 +205,7 @@ async def test_a_request_counts_as_calls_for_what_it_writes_again(
     async with in_process_platform(services=DECIDING, planner_settings=settings) as platform:
         await join_members(platform)
         await platform.planner().apply(ApplyRequest((large_deployment(),)))
-        token = COUNT_CALLS.set(counted.append)
+        token = COUNT_CALLS.set(lambda calls, taken: counted.append(calls))
         with suppress(RequestError):
             await ask(platform.planner())
         COUNT_CALLS.reset(token)

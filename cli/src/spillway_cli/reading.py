@@ -45,11 +45,12 @@ def show_workload_or_policies(
 
 async def get_with_history(client: PlannerClient, namespace: str, name: str, history: int) -> api.WorkloadReply:
     """Returns a workload with its last decisions. A long history comes in several answers."""
-    reply = await client.get(api.GetRequest(namespace, name, history))
-    while reply.history_next:
+    reply, seen = await client.get(api.GetRequest(namespace, name, history)), set[str]()
+    while reply.history_next not in ("", *seen):
+        seen.add(reply.history_next)
         page = await client.get(api.GetRequest(namespace, name, history, reply.history_next))
         reply = replace(reply, history=reply.history + page.history, history_next=page.history_next)
-    return reply
+    return replace(reply, history_next="")
 
 
 def show_workloads(context: typer.Context, namespace: str, output: Format) -> None:

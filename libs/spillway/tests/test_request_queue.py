@@ -341,6 +341,15 @@ def test_a_backlog_that_waited_for_long_does_not_come_before_another_callers_new
     assert len(steps) == 17
 
 
+def test_a_large_batch_is_decided_though_another_caller_always_has_a_group_waiting() -> None:
+    """A batch takes as many turns as it has requests, counted anew in each group: it was never its turn."""
+    batch = [Asked(number, 0, 0, "", 1, "shop") for number in range(3 * GROUP)]
+    stream = [Asked(0, step, 0, "", -1, "bank") for step in range(40) for _ in range(2 * GROUP if step == 0 else GROUP)]
+    asked = [replace(one, number=number) for number, one in enumerate([*batch, *stream])]
+    (decided,) = {step for step, numbers in enumerate(numbers_decided_by_step(asked)) if set(numbers) & {0, 1, 2}}
+    assert decided <= PASSED_OVER + 1
+
+
 @pytest.mark.parametrize("caller", ["shop", "bank"])
 def test_what_is_put_off_has_a_place_in_the_queue(caller: str) -> None:
     """It comes back: one caller held 2,400 of 2,000 places, and others were refused."""

@@ -166,6 +166,15 @@ def test_needs_for_which_nodes_come_back_are_looked_at_first() -> None:
     assert needs[-1].name not in {need for replicas in chosen.nodes.values() for need in replicas}
 
 
+def test_needs_that_no_node_can_meet_keep_no_other_need_from_being_looked_at() -> None:
+    larger = [PendingNeed(f"larger{index:02}", shape_of_cpu(9000), 1) for index in range(NEEDS_LEAST)]
+    nodes = cluster_nodes_of_rows(owned_node_row("l1"))
+    chosen = choose_nodes(
+        [*larger, PendingNeed("a", shape_of_cpu(1000), 1)], nodes, LentNodes({"l1": NOTHING}, 100, 9), 1
+    )
+    assert list(chosen.nodes) == ["l1"]
+
+
 def can_pack_pods(pods: tuple[int, ...], rooms: tuple[int, ...], seen: dict[object, bool]) -> bool:
     """Whether pods of these milli-cores, largest first, fit nodes with so much room: all ways are tried."""
     if not pods:

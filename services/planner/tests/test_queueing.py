@@ -47,8 +47,10 @@ def test_a_request_whose_answer_is_kept_writes_nothing() -> None:
     state, asked = fleet_with_web().state, ScaleRequest("default", "web", 3, "key")
     workload = state.workloads["default", "web"]
     workload.declared = replace(workload.declared, answered=(Answered("key", "digest", 1, b"{}"),))
-    assert declaration_bytes_written(state, asked) == 0
-    assert declaration_bytes_written(state, replace(asked, idempotency_key="another")) > 0
+    applied = ApplyRequest(manifest_texts(deployment(2)), "key")
+    assert [declaration_bytes_written(state, one) for one in (asked, applied)] == [0, 0]
+    others = (replace(asked, idempotency_key="another"), replace(applied, idempotency_key="another"))
+    assert all(declaration_bytes_written(state, one) > 0 for one in others)
 
 
 def test_an_apply_has_the_priority_of_its_policy_and_one_that_is_refused_has_none() -> None:

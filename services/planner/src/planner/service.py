@@ -218,6 +218,7 @@ class Planner:
         decided = Decisions()
         self._serve_before_requests(turn, decided)
         self.standby.requests.decide_next_group(turn.next_generation, decided, self._apply_events)
+        self._lowest_asked = self.standby.requests.lowest_priority
         self._declare_scale_decisions(turn, decided)
         if self._clocks.steady() - self._looked_at >= self._settings.tick_seconds:
             self._looked_at = self._clocks.steady()
@@ -327,8 +328,9 @@ class Planner:
         self.standby.check_may_ask(len(asked), current_caller_name())  # Again below: the wait may have ended the turn.
         await self._admissions.await_admitted_shapes([item.apply for item in request.items if item.apply is not None])
         self.standby.check_may_ask(len(asked), current_caller_name())
-        batches.check_batch_bytes(self.state, asked, self._settings.batch_bytes_max)
-        places = [self._note_priority(self._counted_place(item.asked)) for item in asked]
+        sizes = batches.checked_sizes(self.state, asked, self._settings.batch_bytes_max)
+        count_further_calls(sum(size // self._settings.call_bytes for size in sizes), taken=len(asked))
+        places = [self._note_priority(queue_place_of(self.state, item.asked)) for item in asked]
         waiting = [
             self._queue_request(item.verb, item.decide, of, request) for item, of in zip(asked, places, strict=True)
         ]

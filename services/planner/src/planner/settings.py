@@ -166,7 +166,7 @@ class PlannerSettings(StandbySettings):
     )
     requests_in_group_max: int = constant(
         200,
-        "largest number of requests that one transaction decides and writes; a batch is not divided",
+        "largest number of requests that one transaction decides and writes; a batch is divided by batch_seconds alone",
         "this bounds one step, and so the wait of the next request; larger transactions are no faster",
     )
     scales_in_group_max: int = constant(
@@ -182,7 +182,7 @@ class PlannerSettings(StandbySettings):
     )
     batch_items_max: int = constant(
         500,
-        "largest number of Apply and Scale items in one PlanBatch, which are decided and written together",
+        "largest number of Apply and Scale items in one PlanBatch",
         "this bounds one step, for which others wait; a client with more items sends several batches",
     )
     batch_bytes_max: int = constant(

@@ -193,8 +193,9 @@ methods."""
 CALLER: ContextVar[Caller] = ContextVar("caller", default=LOCAL_CALLER)
 """The caller of the present request, for code that finds its namespace only while it answers."""
 
-COUNT_CALLS: ContextVar[Callable[[int], None]] = ContextVar("count_calls", default=lambda calls: None)
-"""A function that counts further calls in the rate of the present request's caller."""
+COUNT_CALLS: ContextVar[Callable[[int, int], None]] = ContextVar("count_calls", default=lambda calls, taken: None)
+"""A function that counts further calls in the rate of the present request's caller: their number, and that of the calls
+that were counted for the request before."""
 
 
 def current_caller_name() -> str:
@@ -203,12 +204,13 @@ def current_caller_name() -> str:
     return "" if caller is LOCAL_CALLER else caller.name
 
 
-def count_further_calls(calls: int) -> None:
+def count_further_calls(calls: int, taken: int = 1) -> None:
     """Counts a request that is being answered as so many further calls. Raises TooManyCalls beyond the caller's rate.
 
+    taken: the calls that it was counted as before, which its repetition will need again.
     Requests of our own, and those of a server without named callers, are not counted.
     """
-    COUNT_CALLS.get()(calls)
+    COUNT_CALLS.get()(calls, taken)
 
 
 def check_bind_address(settings: RpcSettings) -> None:
@@ -328,10 +330,10 @@ class Gate:
         check_batch_items(caller, request)
         self.count_further_calls(caller, _item_count(request) - 1)
 
-    def count_further_calls(self, caller: Caller, calls: int) -> None:
-        """Counts calls beside the request's own one. Raises TooManyCalls beyond the rate."""
+    def count_further_calls(self, caller: Caller, calls: int, taken: int = 1) -> None:
+        """Counts calls beside those that were `taken` for the request. Raises TooManyCalls beyond the rate."""
         if calls > 0 and not self.is_open:
-            self._count_calls(caller, calls, 1)
+            self._count_calls(caller, calls, taken)
 
     def _count_calls(self, caller: Caller, calls: int, taken: int) -> None:
         """Counts calls in the caller's rate. Raises TooManyCalls beyond it. taken: as in _Bucket.take_calls."""

@@ -84,7 +84,7 @@ class RequestSettings:
     )
     batch_seconds: float = constant(
         2.0,
-        "seconds after which a transaction gets no further request of the same batch; the next one goes on with it",
+        "seconds after which a transaction gets no further request of the same batch; a later one goes on with it",
         "an ordinary batch takes less, and is one transaction; the turn ends after some seconds without an answer",
     )
     requests_passed_over_max: int = constant(
@@ -230,7 +230,8 @@ class RequestQueue:
 
         Requests that are put off have a place, too: they come back to the queue.
         """
-        there = [*self._waiting, *(waiting for one in self._put_off for waiting in one.requests)]
+        put_off = (waiting for one in self._put_off for waiting in one.requests if not waiting.answer.done())
+        there = [*self._waiting, *put_off]
         waiting, most = len(there), self._settings.requests_waiting_max
         own = sum(one.caller == caller for one in there) if caller else 0
         if waiting + requests > most:
@@ -378,6 +379,11 @@ class RequestQueue:
             self._waiting.extend(one.requests)
         return len(held_up)
 
+    @property
+    def lowest_priority(self) -> int | None:
+        """Returns the lowest priority of the requests that wait to be decided; None if none waits."""
+        return min((one.priority for one in self._waiting), default=None)
+
     def refuse_all(self, why: str) -> None:
         """Answers all waiting requests with UNAVAILABLE."""
         refused = (*self._waiting, *(waiting for one in self._put_off for waiting in one.requests))
@@ -393,16 +399,14 @@ class RequestQueue:
         """
         by_batch = groupby(self._waiting, lambda one: id(one if one.batch is None else one.batch))
         runs = [sorted(run, key=lambda one: one.number) for _, run in by_batch]
-        levels = _kept_in_order(runs, self._levels_of_runs(runs))
-        places = list(zip(levels, _turns_in_level(runs, levels), range(len(runs)), strict=True))
+        longest = self._settings.requests_passed_over_max
+        waited_long = [max(one.passed_over for one in run) >= longest for run in runs]
+        levels = _kept_in_order(runs, _levels_of_runs(runs, waited_long))
+        # A batch takes as many turns as it has requests, unless it waited for long: others may come without end.
+        turns = [1 if is_over else len(run) for run, is_over in zip(runs, waited_long, strict=True)]
+        places = list(zip(levels, _turns_in_level(runs, levels, turns), range(len(runs)), strict=True))
         order = _kept_in_order(runs, places)
         return [runs[index] for index in sorted(range(len(runs)), key=lambda one: (order[one], runs[one][0].number))]
-
-    def _levels_of_runs(self, runs: Sequence[_Run]) -> list[_Level]:
-        levels = [-max(one.priority for one in run) for run in runs]
-        longest, first = self._settings.requests_passed_over_max, min(levels, default=0)
-        waited = (max(one.passed_over for one in run) for run in runs)
-        return [first if passed >= longest else level for passed, level in zip(waited, levels, strict=True)]
 
 
 def may_add_requests(own: int, waiting: int, asked: int, most: int, for_each_free: float) -> bool:
@@ -430,17 +434,24 @@ def _kept_in_order(runs: Sequence[_Run], places: Sequence[_Place]) -> list[_Plac
     return found
 
 
-def _turns_in_level(runs: Sequence[_Run], levels: Sequence[_Level]) -> list[int]:
-    """Returns for each run the number of its caller's requests of the same level up to the end of the run.
+def _levels_of_runs(runs: Sequence[_Run], waited_long: Sequence[bool]) -> list[_Level]:
+    """Returns the level of each run: of its highest priority; if it waited for long, of the highest one that waits."""
+    levels = [-max(one.priority for one in run) for run in runs]
+    first = min(levels, default=0)
+    return [first if is_over else level for is_over, level in zip(waited_long, levels, strict=True)]
 
-    So callers take turns, one request each; a batch counts as its number of requests.
+
+def _turns_in_level(runs: Sequence[_Run], levels: Sequence[_Level], turns: Sequence[int]) -> list[int]:
+    """Returns each run's turn: the sum of the turns that its caller's runs of the same level take, up to its end.
+
+    So callers take turns, one request each. turns: how many each run takes.
     """
-    asked = Counter[tuple[str, _Level]]()
-    turns: list[int] = []
-    for run, level in zip(runs, levels, strict=True):
-        asked[run[0].caller, level] += len(run)
-        turns.append(asked[run[0].caller, level])
-    return turns
+    taken = Counter[tuple[str, _Level]]()
+    found: list[int] = []
+    for run, level, count_of_run in zip(runs, levels, turns, strict=True):
+        taken[run[0].caller, level] += count_of_run
+        found.append(taken[run[0].caller, level])
+    return found
 
 
 def _refusal_of_unwritable(error: UnwritableEvent) -> RequestError:

@@ -80,7 +80,8 @@ class ChoiceResult:
     """The result of a choice.
 
     nodes: the replicas by need, for each node that goes back.
-    unmet: how many replicas still find no place although they would find one if no others waited.
+    unmet: how many replicas still find no place although they would find one if no others waited, and those of needs
+        that the look had no time for.
     """
 
     nodes: Mapping[str, Mapping[str, int]]
@@ -238,14 +239,19 @@ def _needs_of_one_look(
 ) -> Sequence[PendingNeed]:
     """Returns the needs that one look has time for: those that nodes are on their way back for, then the larger ones.
 
-    The others follow once these are met. An API server may list any number of nodes and of waiting pods, and the other
-    clusters wait for this look.
+    Needs that are larger than any node come last, because none is ever met. The others follow once these are met. An
+    API server may list any number of nodes and of waiting pods, and the other clusters wait for this look.
     """
     most = max(NEEDS_LEAST, compared_max // max(1, len(nodes.live_mask)))
     if len(ordered) <= most:
         return ordered
     promised = {need for replicas in lent.promised.values() for need in replicas}
-    return sorted(ordered, key=lambda need: need.name not in promised)[:most]
+
+    def rank_of_need(need: PendingNeed) -> tuple[bool, bool]:
+        return need.name not in promised, _share_of_largest_node(need, nodes) > 1
+
+    chosen = {need.name for need in sorted(ordered, key=rank_of_need)[:most]}
+    return [need for need in ordered if need.name in chosen]
 
 
 def _orders_of_needs(needs: Sequence[PendingNeed], candidates: int) -> Iterable[Sequence[PendingNeed]]:

@@ -44,12 +44,16 @@ def read_batch(request: PlanBatchRequest, items_max: int) -> list[BatchedRequest
     return found
 
 
-def check_batch_bytes(state: PlannerState, asked: Sequence[BatchedRequest], bytes_max: int) -> None:
-    """Raises RequestError (INVALID_ARGUMENT) if the items write more bytes of declarations than bytes_max."""
-    written = sum(declaration_bytes_written(state, item.asked) for item in asked)
-    if written > bytes_max:
+def checked_sizes(state: PlannerState, asked: Sequence[BatchedRequest], bytes_max: int) -> list[int]:
+    """Returns the bytes of declarations that each item writes.
+
+    Raises RequestError (INVALID_ARGUMENT) if all together write more than bytes_max.
+    """
+    sizes = [declaration_bytes_written(state, item.asked) for item in asked]
+    if (written := sum(sizes)) > bytes_max:
         expected = f"at most {bytes_max} bytes of declarations that the items write: send several batches"
         raise invalid_argument_error("items", written, expected)
+    return sizes
 
 
 def _batched_apply(request: ApplyRequest) -> BatchedRequest:

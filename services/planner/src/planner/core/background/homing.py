@@ -16,7 +16,7 @@ from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.timers import HoldKey
 from planner.core.knowledge.transfer import is_in_transfer
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import FleetClusters, clusters_of_tier
+from planner.core.manifests.policy import FleetClusters, is_in_tier
 from planner.core.placement import placing
 from planner.core.placement.growth import growth_room
 from planner.core.placement.missing import has_missing_object, has_waited_for_missing
@@ -315,11 +315,10 @@ def _may_take_waiting_workload(state: PlannerState, home: str, now: float) -> bo
 
     Then no overflow goes there, because replicas that run nowhere have priority.
     """
-    clusters = state.joined_clusters()
     for key in state.waiting.hopeful_workloads_in(home):
         workload = state.workloads[key]
-        policy = workload.declared.policy
-        if not any(home in clusters_of_tier(tier, clusters) for tier in policy.tiers if not tier.node_groups):
+        joined, policy = state.clusters[home].joined, workload.declared.policy
+        if joined is None or not any(is_in_tier(tier, joined) for tier in policy.tiers if not tier.node_groups):
             continue
         if is_whole(workload.declared.kind) and workload.parts and home not in workload.parts:
             continue
@@ -341,11 +340,12 @@ def _may_take_waiting_workload(state: PlannerState, home: str, now: float) -> bo
 
 def _waits_for_minima_alone(state: PlannerState, workload: Workload, now: float) -> bool:
     """Returns whether all replicas are placed where they may stay, and only clusters below their minimum wait."""
-    policy, clusters = workload.declared.policy, state.joined_clusters()
+    policy = workload.declared.policy
     limits = {limit.cluster: limit for limit in policy.limits}
     may_stay = all(
         part.replicas_kept <= maximum_in_cluster(limits, name)
-        and any(name in clusters_of_tier(tier, clusters) for tier in policy.tiers)
+        and (joined := state.clusters[name].joined) is not None
+        and any(is_in_tier(tier, joined) for tier in policy.tiers)
         for name, part in workload.parts.items()
         if part.replicas_kept and name in state.clusters
     )

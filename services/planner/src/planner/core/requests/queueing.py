@@ -56,9 +56,13 @@ def declaration_bytes_written(state: PlannerState, request: QueuedRequest) -> in
             declaration = read_manifests(request.manifests)
         except RequestError:  # The request is refused when it is decided.
             return 0
+        if _is_answer_kept(state, (declaration.namespace, declaration.name), request.idempotency_key):
+            return 0
         return len(declaration.manifest) + sum(len(along.manifest) for along in declaration.dependencies)
     key = (request.namespace or "default", request.name)
+    return 0 if _is_answer_kept(state, key, request.idempotency_key) else state.declared.declaration_bytes_of(key)
+
+
+def _is_answer_kept(state: PlannerState, key: WorkloadKey, idempotency_key: str) -> bool:
     known = state.workloads.get(key)
-    if known is None or any(request.idempotency_key == answer.key for answer in known.declared.answered):
-        return 0
-    return state.declared.declaration_bytes_of(key)
+    return known is not None and any(idempotency_key == answer.key for answer in known.declared.answered)
