@@ -143,7 +143,7 @@ def test_at_most_so_many_as_the_step_may() -> None:
 
 
 def test_of_very_many_needs_and_nodes_one_look_takes_some_and_the_next_look_the_others() -> None:
-    """A cluster that lists 50,000 nodes and 2,000 waiting groups took a minute of the time of all clusters."""
+    """To compare 50,000 nodes with 2,000 waiting groups takes 80 s by calculation, and all other clusters wait."""
     needs = [PendingNeed(f"n{index:02}", shape_of_cpu(4000), 1) for index in range(NEEDS_LEAST + 5)]
     rows = [owned_node_row(f"l{index:02}") for index in range(NEEDS_LEAST + 5)]
     nodes = cluster_nodes_of_rows(*rows)

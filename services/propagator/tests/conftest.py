@@ -77,7 +77,7 @@ class MemberBus(LocalBus):
 
 
 class Fleet:
-    """Two clusters, own-1 and own-2; what the planner writes, what they hold, what is said. No propagator yet."""
+    """Two clusters, own-1 and own-2: the log, the clusters' objects, the statuses. No propagator runs yet."""
 
     broker: LocalBroker
     planner: LocalBus

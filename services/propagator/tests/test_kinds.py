@@ -1,4 +1,4 @@
-"""StatefulSets and Jobs: what is written of them, what is read from them, what a cluster refuses."""
+"""StatefulSets and Jobs: the fields that propagator writes and reads, and the writes that a cluster refuses."""
 
 import asyncio
 import json

@@ -36,7 +36,7 @@ async def main(process: Process) -> None:
         RedisStore(redis, bus.fleet_id) as reader,
     ):
         clocks = PlannerClocks(steady_seconds, lambda: time.time_ns() // 1_000_000)
-        # Callers' reads have connections of their own: otherwise many of them would delay what the planner writes.
+        # Callers' reads use a Redis client of their own. Otherwise many reads would delay the planner's writes.
         planner = Planner(bus, store, settings, instance_name_with_address(process, rpc), clocks, reader)
         await serve_standby(
             process, bus, RpcServer(planner, rpc, fleet=bus.fleet_id, prepare=planner.prepare_request), planner

@@ -25,7 +25,7 @@ from spillway.running.garbage_collection import delayed_collections
 from spillway.running.request_queue import BugMet, Decide, Decisions, RequestQueue, RequestSettings, T, Written
 from spillway.running.unproven_answers import UnprovenAnswers
 from spillway.settings import constant
-from spillway.waiting import is_set_within
+from spillway.waiting import is_set_within, loop_seconds
 
 SILENCE_SECONDS = 2.0
 """The seconds without activity after which this process may have been frozen, so that another instance may have its
@@ -163,7 +163,7 @@ class Standby:
 
         An instance that is cut off from the log does not learn of a later turn, so it answers as a standby does.
         """
-        return self._turn is not None and _loop_seconds() - self._proven_at <= self._settings.turn_proven_seconds
+        return self._turn is not None and loop_seconds() - self._proven_at <= self._settings.turn_proven_seconds
 
     @property
     def is_ending(self) -> bool:
@@ -187,7 +187,7 @@ class Standby:
         task returns before stopping is set.
         """
         stop = asyncio.create_task(stopping.wait())
-        self._awake_at = _loop_seconds()
+        self._awake_at = loop_seconds()
         others = [asyncio.create_task(one()) for one in (self._watch_for_freezes, *beside)]
         try:
             while not stopping.is_set():
@@ -247,7 +247,7 @@ class Standby:
 
     async def _take_turn(self, standby_turn: StandbyTurn, follower: Follower) -> None:
         turn = WriterTurn(await standby_turn.wait_for_turn())
-        self._proven_at = _loop_seconds()
+        self._proven_at = loop_seconds()
         # The earlier writer is fenced now, so the log has all its records. They must be in the state before a decision.
         await follower.wait_until_caught_up()
         await follower.check_epochs()
@@ -280,7 +280,7 @@ class Standby:
         """
         turns = CLAIM_TOPIC_BY_SERVICE[self._role.service]
         while True:
-            asked_at = _loop_seconds()
+            asked_at = loop_seconds()
             self._unproven.note_proof_asked()
             try:
                 await follower.wait_until_caught_up(turns)
@@ -381,7 +381,7 @@ class Standby:
             raise RequestError("UNAVAILABLE", f"this {self._role.service} still reads the log", READING_THE_LOG)
 
     def _was_silent(self) -> bool:
-        return self._turn is not None and _loop_seconds() - self._awake_at > SILENCE_SECONDS
+        return self._turn is not None and loop_seconds() - self._awake_at > SILENCE_SECONDS
 
     async def _watch_for_freezes(self) -> None:
         """Detects by the clock that this process was frozen or nearly frozen, and then looks for a later turn."""
@@ -390,7 +390,7 @@ class Standby:
             with suppress(BusUnavailable):  # Then a later turn is not ruled out, and the next round asks again.
                 if self._was_silent():
                     await self._look_for_later_turn()
-                self._awake_at = _loop_seconds()
+                self._awake_at = loop_seconds()
 
     async def _look_for_later_turn(self) -> None:
         """Stops reads from this state if the log has a later turn, even before this turn has ended here."""
@@ -401,10 +401,6 @@ class Standby:
         if follower.turn_epoch > turn.epoch:
             # If the turn has ended meanwhile, the state may already be that of the next life, which stays readable.
             self._loaded = self._loaded and self._turn is not turn
-
-
-def _loop_seconds() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def _raise_if_any_returned(others: "Sequence[asyncio.Task[None]]") -> None:

@@ -14,7 +14,10 @@ from spillway.wire import TYPE_PREFIX, decode_event
 
 @dataclass(frozen=True, slots=True)
 class DecisionsPage:
-    """Past decisions on a workload, newest first. next_from: the first one that has no room; empty if all have."""
+    """Past decisions on a workload, newest first.
+
+    next_from: the first decision for which the page has no room. It is empty when no decision is left.
+    """
 
     records: tuple[DecisionRecorded, ...] = ()
     next_from: str = ""

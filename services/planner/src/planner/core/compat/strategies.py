@@ -19,7 +19,7 @@ from planner.core.division.tier_division import (
 )
 from planner.core.division.votes import apportion_seats
 from planner.core.knowledge.allowance import CAUSE_FAILOVER
-from planner.core.manifests.policy import FleetClusters, TierClusters, weights_by_cluster
+from planner.core.manifests.policy import TierClusters, fleet_clusters, weights_by_cluster
 from spillway.events import ClusterJoined
 from spillway.model import (
     STRATEGY_DUPLICATED,
@@ -102,11 +102,6 @@ def _eligible_clusters(situation: Situation, tiers: TierClusters) -> dict[str, E
                 room = _certain_room(situation, name, held, limits)
                 members[name] = EligibleCluster(joined[name], held.replicas, room, index)
     return dict(sorted(members.items()))
-
-
-def _fleet_clusters(situation: Situation) -> FleetClusters:
-    clusters = situation.clusters
-    return clusters if isinstance(clusters, FleetClusters) else FleetClusters(clusters)
 
 
 def _certain_room(situation: Situation, cluster: str, held: HeldReplicas, limits: Mapping[str, ClusterLimit]) -> int:
@@ -201,7 +196,7 @@ def _assign_to_clusters(
     """
     task = karmada.AssignmentTask(KARMADA[strategy.name], wanted, situation.identity)
     if strategy.weights:
-        weights = weights_by_cluster(strategy, _fleet_clusters(situation))
+        weights = weights_by_cluster(strategy, fleet_clusters(situation.clusters))
         rules = tuple(karmada.WeightRule((member.name,), weights[member.name]) for member in members)
         task = replace(task, rules=rules)
     by_name = {member.name: member for member in members}
@@ -242,7 +237,7 @@ def _divide_by_kubeadmiral(
     Certain room is a hard bound, so no cluster has overflow. Replicas without room stay unplaced.
     """
     limits = {limit.cluster: limit for limit in situation.policy.limits}
-    weights = weights_by_cluster(strategy, _fleet_clusters(situation)) if strategy.weights else {}
+    weights = weights_by_cluster(strategy, fleet_clusters(situation.clusters)) if strategy.weights else {}
     preferences = {}
     for name in members:
         limit = limits.get(name, ClusterLimit(name, 0, -1))

@@ -14,7 +14,7 @@ from planner.core.division.words import DivisionEntry, cluster_input_of
 from planner.core.feasibility.fleet_rooms import FleetRooms
 from planner.core.feasibility.limits import Limit, LimitCode
 from planner.core.knowledge.allowance import CAUSE_POLICY
-from planner.core.manifests.policy import FleetClusters, TierClusters, clusters_of_tiers, weights_in_tier
+from planner.core.manifests.policy import TierClusters, clusters_of_tiers, fleet_clusters, weights_in_tier
 from spillway.model import ClusterInput, ClusterLimit, Tier
 
 FROZEN = Limit(LimitCode.FROZEN)
@@ -144,10 +144,7 @@ def tiers_with_lacking_last(situation: Situation, tiers: TierClusters) -> TierCl
 
 
 def clusters_by_tier(situation: Situation) -> TierClusters:
-    clusters = situation.clusters
-    return clusters_of_tiers(
-        situation.policy.tiers, clusters if isinstance(clusters, FleetClusters) else FleetClusters(clusters)
-    )
+    return clusters_of_tiers(situation.policy.tiers, fleet_clusters(situation.clusters))
 
 
 def _replicas_ruled_out(

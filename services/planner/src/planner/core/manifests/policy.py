@@ -293,6 +293,11 @@ def _compute_clusters_of_tier(tier: Tier, clusters: Iterable[ClusterJoined]) -> 
     return frozenset(cluster.cluster for cluster in selected if weights[cluster.cluster] > 0)
 
 
+def fleet_clusters(clusters: Iterable[ClusterJoined]) -> FleetClusters:
+    """Returns the clusters of a fleet in the form by which results are cached."""
+    return clusters if isinstance(clusters, FleetClusters) else FleetClusters(clusters)
+
+
 TierClusters = tuple[tuple[Tier, tuple[str, ...]], ...]
 """The tiers of a policy in order, and the clusters of each by name."""
 
@@ -328,7 +333,7 @@ def weights_in_tier(tier: Tier, names: Collection[str], clusters: Iterable[Clust
         return places_by_cluster(tier.split, (cluster for cluster in clusters if cluster.cluster in wanted))
     if not tier.weights:
         return {}
-    known = weights_by_cluster(tier, clusters if isinstance(clusters, FleetClusters) else FleetClusters(clusters))
+    known = weights_by_cluster(tier, fleet_clusters(clusters))
     return {cluster: weight for cluster, weight in known.items() if cluster in wanted}
 
 

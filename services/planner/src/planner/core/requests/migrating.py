@@ -8,10 +8,11 @@ from planner.core.manifests.request import check_replicas
 from planner.core.placement.growth import growth_room
 from planner.core.placement.reasons import may_move_by_itself
 from planner.core.placement.shares import held_by_cluster
+from planner.core.requests.answers import find_cluster_view
 from spillway.api import MigrateRequest, RequestError, invalid_argument_error
 from spillway.events import PHASE_ACTIVE
 from spillway.feasibility.cluster_view import ClusterView
-from spillway.texts import counted_noun, first_names_text
+from spillway.texts import counted_noun
 
 
 def replicas_by_source(state: PlannerState, workload: Workload, request: MigrateRequest, now: float) -> dict[str, int]:
@@ -30,9 +31,9 @@ def replicas_by_source(state: PlannerState, workload: Workload, request: Migrate
         raise _refusal_error(
             key, f"its policy's strategy, {strategy.name}, says what each cluster has: apply another policy"
         )
-    target = _find_cluster_view(state, "to_cluster", request.to_cluster)
+    target = find_cluster_view(state, request.to_cluster, "to_cluster")
     if request.from_cluster:
-        _find_cluster_view(state, "from_cluster", request.from_cluster)
+        find_cluster_view(state, request.from_cluster, "from_cluster")
         if request.from_cluster == request.to_cluster:
             raise invalid_argument_error("from_cluster", request.from_cluster, "a cluster other than to_cluster")
     counts = _replicas_to_take(state, workload, request)
@@ -110,14 +111,6 @@ def _check_room(state: PlannerState, workload: Workload, cluster: str, wanted: i
             workload.workload_key,
             f"only {most} of {wanted} replicas certainly fit in {cluster!r} ({limit_text(room.limited_by)})",
         )
-
-
-def _find_cluster_view(state: PlannerState, field: str, name: str) -> ClusterView:
-    view = state.clusters.get(name)
-    if view is None or view.joined is None:
-        names = first_names_text(joined.cluster for joined in state.joined_clusters()) or "none"
-        raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster has this name; the fleet has {names}")
-    return view
 
 
 def _refusal_error(key: tuple[str, str], why: str) -> RequestError:

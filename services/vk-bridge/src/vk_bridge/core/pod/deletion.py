@@ -27,9 +27,9 @@ class PodDeletion:
 
 
 def seen_deletion(grace_seconds: int, before: PodDeletion | None, now: float) -> PodDeletion:
-    """Returns the deletion of a pod that bears this grace now. As in a kubelet, a shortened grace begins again and
-    never ends later than before.
+    """Returns the deletion of a pod whose grace period is grace_seconds now.
 
+    As in a kubelet, a shortened grace period begins again, and never ends later than before.
     before: the deletion as it was seen last; None when it is seen first.
     """
     if before is None:
