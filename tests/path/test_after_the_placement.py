@@ -477,6 +477,44 @@ async def test_refuse_does_not_refuse_what_a_moment_later_fits() -> None:
             await planner.apply(apply_request("huge", 500, cpu="2", policy=REFUSE))
 
 
+def confined_request(
+    namespace: str, name: str, replicas: int, cpu: str, cluster: str, refuse: bool = False
+) -> ApplyRequest:
+    """A workload that may run in one cluster alone."""
+    spec = {"tiers": [{"name": "one", "clusters": {"names": [cluster]}}]} | (
+        {"unplaceable": "Refuse"} if refuse else {}
+    )
+    policy = {"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": spec}
+    return ApplyRequest((deployment(name, namespace, replicas, cpu=cpu), json.dumps(policy)))
+
+
+async def test_requests_that_wait_for_binds_in_one_cluster_keep_no_waiting_workload_from_room_in_another() -> None:
+    """One tenant asks again and again for what only possibly fits; its own pod stays unbound without a scheduler."""
+    two_clusters = (
+        MemberPlan("own-1", "own", (member_nodes.MemberNodes(2, "n", 4_000, 16 * GIB),), room=8),
+        MemberPlan("own-2", "own", (member_nodes.MemberNodes(1, "m", 4_000, 16 * GIB),), room=8),
+    )
+    async with in_process_platform(two_clusters, ("snapshot-1", "planner-1")) as platform:
+        await join_members(platform)
+        planner = platform.planner()
+        await planner.apply(confined_request("shop", "big", 1, "3", "own-1"))
+        assert (await planner.apply(confined_request("bank", "pay", 2, "3", "own-2"))).unplaced == 1
+
+        async def ask_again_and_again(name: str) -> None:
+            while True:
+                with suppress(RequestError):
+                    await planner.apply(confined_request("shop", name, 2, "2", "own-1", refuse=True))
+
+        async with asyncio.TaskGroup() as group:
+            asking = [group.create_task(ask_again_and_again(f"asked-{number}")) for number in range(4)]
+            await wait_until(lambda: planner.standby.requests.held_up, "a request waits for binds")
+            platform.members["own-2"].add_nodes([NodeSpec(name_prefix="late-", count=1, cpu_millis=4_000)])
+            bank = ("bank", "pay")
+            await wait_until(lambda: not planner.state.workloads[bank].unplaced, "bank has its room", seconds=1)
+            for one in asking:
+                one.cancel()
+
+
 async def test_refuse_is_not_said_by_what_was_heard_before_the_request_came() -> None:
     """Room that came up before, and of which no record tells yet, is used; without any the answer comes soon."""
     async with in_process_platform(ONE_NODE) as platform:

@@ -301,11 +301,13 @@ def test_who_went_away_while_it_was_put_off_holds_nobody_up() -> None:
         queue = RequestQueue(BOUNDS, "ask again")
 
         def not_yet(generation: Generation) -> tuple[list[object], None]:
-            raise NotYet(lambda: False)
+            raise NotYet(held_up="room")
 
         gone = queue.put_request(not_yet, "sample", about="web")  # type: ignore[arg-type, var-annotated]
         queue.decide_next_group(lambda: Generation(1, 1)).send_answers()
+        assert queue.held_up == ["room"]
         gone.answer.cancel()
+        assert queue.held_up == []
         later = queue.put_request(lambda generation: ([], "scaled"), "sample", about="web")
         queue.decide_next_group(lambda: Generation(1, 1)).send_answers()
         assert later.answer.result() == "scaled"

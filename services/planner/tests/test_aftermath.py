@@ -504,6 +504,49 @@ def test_who_refuses_takes_certain_room_in_later_tiers_while_it_waits_on(uncerta
     assert {part.cluster: part.replicas for part in reply.parts} == {"cloud-1": 5}
 
 
+AWAITED_ROOM = [
+    pytest.param("own-1", {}, 0, False, id="no-request-waits"),
+    pytest.param("own-1", {"own-1": 0}, 0, True, id="a-request-of-the-same-priority-waits-there"),
+    pytest.param("own-1", {"own-1": 5}, 0, True, id="a-request-of-a-higher-priority-waits-there"),
+    pytest.param("own-1", {"own-1": 5}, 6, False, id="its-priority-is-higher"),
+    pytest.param("own-2", {"own-1": 5}, 0, False, id="its-policy-excludes-the-cluster"),
+    pytest.param("own-1", {"own-2": 5, "own-3": 9}, 0, False, id="requests-wait-elsewhere"),
+    pytest.param("own-1", {"full": 5}, 0, False, id="its-shape-fits-nowhere-there"),
+    pytest.param("own-2", {"own-1": 5, "own-2": 0}, 3, False, id="of-several-clusters-its-own-counts"),
+]
+
+
+@pytest.mark.parametrize(("cluster", "awaited", "priority", "waits"), AWAITED_ROOM)
+def test_it_leaves_room_to_requests_that_wait_for_binds_in_its_clusters_alone(
+    cluster: str, awaited: dict[str, int], priority: int, waits: bool
+) -> None:
+    """Three tenants share a fleet: a request of one that is undecided in one cluster concerns nobody elsewhere."""
+    fleet = Fleet(
+        own_1=[node_row("a", used=4000)],
+        own_2=[node_row("b", used=4000)],
+        own_3=[node_row("c", used=4000)],
+        full=[node_row("d", used=4000)],
+    )
+    tiers = [{"name": "all", "clusters": {"names": [cluster, "full"]}}]
+    request = ApplyRequest(manifest_texts(deployment(1), placement_policy(tiers=tiers, priority=priority)))
+    apply_to_fleet(fleet, decisions.decide_apply(fleet.state, request, fleet.next_moment()).events)
+    retry_waiting_workloads(fleet)
+    fleet.report_change(cluster, [node_row("new", 1500)])
+    found = aftermath.next_waiting_workloads(fleet.state, fleet.now, awaited)
+    assert [workload.workload_key for workload in found] == ([] if waits else [WEB])
+    fleet.now += fleet.state.rules.bind_wait_max
+    found = aftermath.next_waiting_workloads(fleet.state, fleet.now, awaited)
+    assert [workload.workload_key for workload in found] == [WEB]
+
+
+def test_an_undecided_request_says_where_it_may_fit(uncertain: Fleet) -> None:
+    patient = replace(uncertain.next_moment(), patient=True)
+    request = ApplyRequest(manifest_texts(deployment(5, "other"), placement_policy(unplaceable="Refuse")))
+    with pytest.raises(decisions.UndecidedRequest) as refused:
+        decisions.decide_apply(uncertain.state, request, patient)
+    assert refused.value.clusters == {"own-1"}
+
+
 def test_each_bind_makes_it_wait_again_up_to_15_seconds(uncertain: Fleet) -> None:
     retry_waiting_workloads(uncertain)
     for bound in range(1, 10):

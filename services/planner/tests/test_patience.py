@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from planner.core.knowledge.rules import PlannerRules
-from planner.core.requests.patience import UndecidedRequests
+from planner.core.requests.patience import BindWait, UndecidedRequests, highest_priority_by_cluster
 from planner.core.requests.queueing import QueuePlace
 
 from .builders import Fleet, node_row
@@ -44,6 +44,16 @@ def test_it_waits_while_binds_come_for_15_seconds_in_all() -> None:
         ]
     assert patience.may_use_later_tiers(again, 110.0)
     assert [patience.is_over(again, now) for now in (119.4, 119.5)] == [False, True]
+
+
+def test_of_requests_that_wait_for_binds_in_a_cluster_the_highest_priority_counts() -> None:
+    waits = [
+        BindWait(frozenset({"own-1", "own-2"}), -3),
+        BindWait(frozenset({"own-1"}), 7),
+        BindWait(frozenset(), 9),
+        BindWait(frozenset({"own-1"}), 2),
+    ]
+    assert highest_priority_by_cluster(waits) == {"own-1": 7, "own-2": -3}
 
 
 def test_binds_of_any_cluster_are_waited_for() -> None:

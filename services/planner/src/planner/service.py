@@ -34,7 +34,7 @@ from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import answers, autoscaling, braking, decisions, disowning, membership, node_list
 from planner.core.requests.decisions import UndecidedRequest, UnheardRequest
-from planner.core.requests.patience import UndecidedRequests
+from planner.core.requests.patience import BindWait, UndecidedRequests, highest_priority_by_cluster
 from planner.core.requests.queueing import (
     ANY,
     FIRST,
@@ -228,9 +228,9 @@ class Planner:
     def _serve_before_requests(self, turn: WriterTurn, decided: Decisions) -> None:
         """Retries waiting workloads of a higher priority than the queued requests, so that they get free room first."""
         lowest, self._lowest_asked = self._lowest_asked, None
-        undecided = self.standby.requests.has_blocking_request
+        awaited = highest_priority_by_cluster(self.standby.requests.held_up)
         moments = DecisionClock(self._clocks.steady, lambda: self._next_moment(turn))
-        for step in steps_before_requests(self.state, moments, lowest, self._failed.decide_unless_paused, undecided):
+        for step in steps_before_requests(self.state, moments, lowest, self._failed.decide_unless_paused, awaited):
             self._apply_round_step(step, decided)
 
     def _apply_round_step(self, step: RoundStep, decided: Decisions) -> None:
@@ -286,10 +286,11 @@ class Planner:
     def _run_round(self, turn: WriterTurn, decided: Decisions) -> None:
         """Takes the steps of a round: decisions without a request, because the fleet changed or time has passed."""
         before, started_ns = len(decided.events), tracing.clock_ns()
-        undecided = self.standby.requests.requeue_due_requests() > 0
+        awaited = highest_priority_by_cluster(self.standby.requests.held_up)
+        self.standby.requests.requeue_due_requests()
         retry_workloads(self.state, self._failed.take_ended_pauses())
         moments = DecisionClock(self._clocks.steady, lambda: self._next_moment(turn))
-        for step in steps_of_round(self.state, self._memory, moments, self._failed.decide_unless_paused, undecided):
+        for step in steps_of_round(self.state, self._memory, moments, self._failed.decide_unless_paused, awaited):
             self._apply_round_step(step, decided)
         if tracing.is_on() and any(isinstance(event, PlacementDecided) for event in decided.events[before:]):
             decided.set_trace_from(before, tracing.record_decision("decide afterwards", None, started_ns))
@@ -520,7 +521,7 @@ class Planner:
                 ) from None
             except UndecidedRequest as undecided:
                 if self._patience.put_off_request(asked, now):
-                    raise NotYet from None
+                    raise NotYet(held_up=BindWait(undecided.clusters, place.priority)) from None
                 raise _not_decided_error(f"{undecided}: not refused yet") from None
             except RequestError:
                 self._patience.note_decided(asked)

@@ -39,11 +39,12 @@ class NotYet(Exception):
 
     due: returns whether the next requeue_due_requests() must do so. None: it does so in any case, and until then this
     request holds up others.
+    held_up: a value of the service that says what it holds up; see RequestQueue.held_up.
     """
 
-    def __init__(self, due: Callable[[], bool] | None = None) -> None:
+    def __init__(self, due: Callable[[], bool] | None = None, held_up: object = None) -> None:
         super().__init__()
-        self.due = due
+        self.due, self.held_up = due, held_up
 
 
 class BugMet(Exception):
@@ -132,10 +133,11 @@ class WaitingCall(Generic[T]):
 
 @dataclass(slots=True)
 class _PutOff:
-    """A request that is put off, followed by the later ones about the same subject. due: as in NotYet."""
+    """A request that is put off, followed by the later ones about the same subject. due, held_up: as in NotYet."""
 
     due: Callable[[], bool] | None
     requests: list[WaitingCall[Any]]
+    held_up: object = None
 
     @property
     def has_waiting_caller(self) -> bool:
@@ -324,7 +326,7 @@ class RequestQueue:
             trace = tracing.record_decision(f"decide {waiting.verb}", waiting.trace, started_ns)
             decided.add_events(events, trace, SPARE_BYTES)
         except NotYet as not_yet:
-            self._put_request_off(_PutOff(not_yet.due, [waiting]))
+            self._put_request_off(_PutOff(not_yet.due, [waiting], not_yet.held_up))
             return
         except RequestError as error:
             decided.refusals.append((waiting, error))
@@ -361,15 +363,12 @@ class RequestQueue:
         self._put_off_last[one.requests[0].about] = one
 
     @property
-    def has_blocking_request(self) -> bool:
-        """Returns whether a request that was put off holds others up."""
-        return any(one.due is None for one in self._put_off)
+    def held_up(self) -> list[object]:
+        """Returns what the requests hold up that are put off until the next requeue_due_requests(); see NotYet."""
+        return [one.held_up for one in self._put_off if one.due is None and one.has_waiting_caller]
 
-    def requeue_due_requests(self) -> int:
-        """Puts requests that were put off, and are due now, at the end of the queue.
-
-        Returns how many of them held other requests up.
-        """
+    def requeue_due_requests(self) -> None:
+        """Puts requests that were put off, and are due now, at the end of the queue."""
         held_up = [one for one in self._put_off if one.due is None]
         later = [(one, one.due()) for one in self._put_off if one.due is not None]
         self._put_off, self._put_off_last = [], {}
@@ -377,7 +376,6 @@ class RequestQueue:
             self._put_request_off(one)
         for one in (*(one for one, is_due in later if is_due), *held_up):
             self._waiting.extend(one.requests)
-        return len(held_up)
 
     @property
     def lowest_priority(self) -> int | None:

@@ -1,7 +1,8 @@
 """Decides what follows a placement: takes back unbound replicas, tries waiting workloads again, ends removals."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from planner.core.knowledge.allowance import Allowance, UnlimitedAllowance
 from planner.core.knowledge.holds import DECLARED, GONE, TRIED
@@ -18,6 +19,7 @@ from planner.core.knowledge.workload import (
 )
 from planner.core.manifests.templates import is_newest
 from planner.core.placement import placing
+from planner.core.placement.misplaced import selected_clusters
 from planner.core.placement.missing import Missing, has_waited_for_missing
 from planner.core.placement.outlook import rollout_outlook
 from planner.core.placement.shares import facts_in_cluster, is_done_in_cluster, unbound_kept
@@ -46,6 +48,8 @@ from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Part, Shape
 
 NO_BRAKES = UnlimitedAllowance()
+NONE_AWAITED: Mapping[str, int] = MappingProxyType({})
+"""No request waits for binds in any cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,17 +236,17 @@ def hold_clusters(state: PlannerState, workload: Workload, clusters: Iterable[st
 
 
 def next_waiting_workloads(
-    state: PlannerState, now: float, undecided: bool = False, above: int | None = None
+    state: PlannerState, now: float, awaited: Mapping[str, int] = NONE_AWAITED, above: int | None = None
 ) -> list[Workload]:
     """Returns a bounded number of waiting workloads with a reason to be planned again (WaitingList.due_workloads).
 
-    undecided: whether requests wait for binds. If so, the workloads wait, too, for at most bind_wait_max. Otherwise
-    they would take each place that binds make certain, and the requests would be refused.
+    awaited: by cluster, the highest priority of the requests that wait for binds there. A workload of no higher
+    priority that may use such a cluster waits, too, for at most bind_wait_max. Otherwise it would take each place that
+    binds make certain there, and the requests would be refused.
     above: return only workloads of a higher priority than this.
     """
-    if undecided and now - state.waiting.served_at < state.rules.bind_wait_max:
-        return []
-    state.waiting.served_at = now
+    if not awaited or now - state.waiting.served_at >= state.rules.bind_wait_max:
+        state.waiting.served_at, awaited = now, NONE_AWAITED
     bound_at = max((view.bound_at for view in state.clusters.values()), default=0.0)
     for key in list(state.waiting.unsettled):
         if _is_bind_wait_over(state, state.workloads[key], bound_at, now):
@@ -260,7 +264,25 @@ def next_waiting_workloads(
     state.waiting.look_at_changed_clusters(
         lambda cluster, shape: state.rooms_for_waiting(cluster, shape, now), state.rules.looks_max
     )
-    return [state.workloads[key] for key in state.waiting.due_workloads(state.rules.replans_max, above)]
+    holds_back = _HeldBack(state, awaited) if awaited else None
+    return [state.workloads[key] for key in state.waiting.due_workloads(state.rules.replans_max, above, holds_back)]
+
+
+class _HeldBack:
+    """Tells which waiting workloads must not take room before the requests that wait for binds in some clusters."""
+
+    def __init__(self, state: PlannerState, awaited: Mapping[str, int]) -> None:
+        """awaited: as in next_waiting_workloads()."""
+        self._state, self._awaited = state, awaited
+
+    def __call__(self, key: WorkloadKey) -> bool:
+        """Returns whether this workload may use an awaited cluster, and its priority is no higher there."""
+        policy = self._state.workloads[key].declared.policy
+        allowed = selected_clusters(policy.tiers, self._state.joined_clusters())
+        return any(
+            name in allowed and priority >= policy.priority and self._state.waiting.may_have_room_in(key, name)
+            for name, priority in self._awaited.items()
+        )
 
 
 def _loans_of_cluster(state: PlannerState, cluster: str) -> Loans:

@@ -113,17 +113,17 @@ def steps_of_round(
     memory: RoundMemory,
     moments: DecisionClock,
     guard: DecisionGuard = run_unguarded,
-    undecided: bool = False,
+    awaited: Mapping[str, int] = aftermath.NONE_AWAITED,
 ) -> Iterator[RoundStep]:
     """Yields the steps of one round.
 
-    undecided: whether requests wait for binds. Waiting workloads may have to wait for those requests
-    (`aftermath.next_waiting_workloads`).
+    awaited: by cluster, the highest priority of the requests that wait for binds there. Waiting workloads may have to
+    wait for those requests (`aftermath.next_waiting_workloads`).
     """
     guard("timers", partial(aftermath.update_progress_timers, state, moments.now()))
     yield from _move_steps(state, memory, moments, guard)
     yield from _take_back_steps(state, moments, guard)
-    yield from _retry_steps(state, moments, guard, undecided)
+    yield from _retry_steps(state, moments, guard, awaited)
     for key in guard("rollouts", partial(state.rollouts.take_due_workloads, state.rules.replans_max)) or ():
         yield _workload_step(
             guard, key, partial(aftermath.continue_rollout, state, state.workloads[key], moments.next())
@@ -149,17 +149,17 @@ def steps_before_requests(
     moments: DecisionClock,
     lowest: int | None,
     guard: DecisionGuard = run_unguarded,
-    undecided: bool = False,
+    awaited: Mapping[str, int] = aftermath.NONE_AWAITED,
 ) -> Iterator[RoundStep]:
     """Yields the steps before the next group of requests: waiting workloads of a higher priority get free room first.
 
     lowest: the lowest priority among these requests; None without requests. A waiting workload is tried before them
-    only if its priority is higher. undecided: as in steps_of_round.
+    only if its priority is higher. awaited: as in steps_of_round.
     """
     highest = state.waiting.highest_priority
     if lowest is None or highest is None or highest <= lowest:
         return
-    yield from _retry_steps(state, moments, guard, undecided, above=lowest)
+    yield from _retry_steps(state, moments, guard, awaited, above=lowest)
 
 
 def _workload_step(
@@ -176,9 +176,13 @@ def _fleet_step(guard: DecisionGuard, name: str, decide: Callable[[], Sequence[E
 
 
 def _retry_steps(
-    state: PlannerState, moments: DecisionClock, guard: DecisionGuard, undecided: bool, above: int | None = None
+    state: PlannerState,
+    moments: DecisionClock,
+    guard: DecisionGuard,
+    awaited: Mapping[str, int],
+    above: int | None = None,
 ) -> Iterator[RoundStep]:
-    found = partial(aftermath.next_waiting_workloads, state, moments.now(), undecided, above)
+    found = partial(aftermath.next_waiting_workloads, state, moments.now(), awaited, above)
     for workload in guard("waiting workloads", found) or ():
         yield _workload_step(
             guard,

@@ -177,20 +177,23 @@ class WaitingList:
         """Returns the highest priority of the waiting workloads; None when none waits."""
         return max(self._priorities.values(), default=None)
 
-    def due_workloads(self, most: int, above: int | None = None) -> list[WorkloadKey]:
+    def due_workloads(
+        self, most: int, above: int | None = None, is_held_back: Callable[[WorkloadKey], bool] | None = None
+    ) -> list[WorkloadKey]:
         """Returns at most `most` due workloads: the highest priority first, and namespaces of one priority in turns.
 
         Within a namespace, the workload that has been due longest comes first. A namespace may have thousands of due
         workloads that room does not help, because their own policy limits them. It delays another namespace by one
         turn only. Workloads whose shape has no room anywhere are removed from the due workloads.
-        above: return only workloads of a higher priority than this.
+        above: return only workloads of a higher priority than this. is_held_back: returns whether a workload stays due
+        and is not returned now; None: none is.
         """
         hopeless = {shape for shape in self._keys_by_shape if not self._has_possible_room(shape)}
         by_priority: dict[int, dict[str, deque[WorkloadKey]]] = {}
         for key in list(self._due):
             if key not in self._anyway and self._shapes[key] in hopeless:
                 del self._due[key]
-            elif above is None or self._priorities[key] > above:
+            elif (above is None or self._priorities[key] > above) and not (is_held_back and is_held_back(key)):
                 by_namespace = by_priority.setdefault(self._priorities[key], {})
                 by_namespace.setdefault(key[0], deque()).append(key)
         found: list[WorkloadKey] = []
@@ -219,6 +222,12 @@ class WaitingList:
             rooms = known.get(shape)
             if rooms is None or (rooms and rooms[0].possible):
                 yield from keys
+
+    def may_have_room_in(self, key: WorkloadKey, cluster: str) -> bool:
+        """Returns whether the existing nodes of a cluster may have room for a waiting workload: its shape had possible
+        room there at the last look, or was not looked at yet."""
+        rooms = self._rooms.get(cluster, {}).get(self._shapes[key])
+        return rooms is None or bool(rooms and rooms[0].possible)
 
     def _has_possible_room(self, shape: Shape) -> bool:
         return any(room.possible for rooms in self._rooms.values() for room in rooms.get(shape, ()))

@@ -19,7 +19,7 @@ def allowed_maximum(policy: Policy, cluster: str, clusters: FleetClusters) -> in
 
     Limits that the policy's strategy sets are not included.
     """
-    if cluster not in _selected_clusters(policy.tiers, clusters):
+    if cluster not in selected_clusters(policy.tiers, clusters):
         return 0
     return maximum_in_cluster({limit.cluster: limit for limit in policy.limits}, cluster)
 
@@ -92,5 +92,6 @@ def _compute_ruled_out(workload: Workload, clusters: FleetClusters) -> dict[str,
 
 
 @lru_cache(maxsize=POLICIES_KEPT_MAX)
-def _selected_clusters(tiers: tuple[Tier, ...], clusters: FleetClusters) -> frozenset[str]:
+def selected_clusters(tiers: tuple[Tier, ...], clusters: FleetClusters) -> frozenset[str]:
+    """Returns the clusters of all tiers."""
     return frozenset(name for _, names in clusters_of_tiers(tiers, clusters) for name in names)

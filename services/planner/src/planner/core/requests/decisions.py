@@ -3,7 +3,7 @@
 It does not apply the events to the state; its caller does.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from planner.core.division.situation import Division
@@ -41,7 +41,14 @@ from spillway.texts import first_names_text
 
 
 class UndecidedRequest(Exception):
-    """The request must wait for binds: its policy says Refuse, and its replicas only possibly fit now."""
+    """The request must wait for binds: its policy says Refuse, and its replicas only possibly fit now.
+
+    clusters: the clusters where they possibly fit.
+    """
+
+    def __init__(self, text: str, clusters: Iterable[str] = ()) -> None:
+        super().__init__(text)
+        self.clusters = frozenset(clusters)
 
 
 class UnheardRequest(UndecidedRequest):
@@ -271,7 +278,8 @@ def _refuse_unplaced(declared: WorkloadDeclared, division: Division, moment: Mom
     if not division.unplaced or declared.policy.unplaceable != UNPLACEABLE_REFUSE:
         return
     if moment.patient and division.uncertain == division.unplaced:
-        raise UndecidedRequest(_no_room_text(declared, division))
+        uncertain = (entry.cluster for entry in division.inputs if entry.possible > entry.certain)
+        raise UndecidedRequest(_no_room_text(declared, division), uncertain)
     if moment.listening:
         raise UnheardRequest(_no_room_text(declared, division))
     clusters = {entry.cluster for entry in division.inputs if entry.cluster}

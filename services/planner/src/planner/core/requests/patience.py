@@ -3,7 +3,7 @@
 One wait may last over several calls with the same idempotency key.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import count
 
@@ -37,6 +37,26 @@ class _SentBack:
 
     turn: int
     until: float
+
+
+@dataclass(frozen=True, slots=True)
+class BindWait:
+    """An undecided request. clusters: where its replicas possibly fit. priority: of its workload."""
+
+    clusters: frozenset[str]
+    priority: int
+
+
+def highest_priority_by_cluster(held_up: Iterable[object]) -> dict[str, int]:
+    """Returns, by cluster, the highest priority of the requests that wait for binds there.
+
+    held_up: as in RequestQueue.held_up; values other than a BindWait are ignored.
+    """
+    found: dict[str, int] = {}
+    for wait in (one for one in held_up if isinstance(one, BindWait)):
+        for cluster in wait.clusters:
+            found[cluster] = max(wait.priority, found.get(cluster, wait.priority))
+    return found
 
 
 class UndecidedRequests:
