@@ -8,6 +8,9 @@ from threading import Event, current_thread
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from spillway import api
 from spillway.api import RequestError
@@ -16,7 +19,13 @@ from spillway.kubernetes import manifest_text
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX, read_manifest_once, read_object
 from spillway.rpc.callers import Caller
 from spillway.rpc.manifest_fields import manifests_of
-from spillway.rpc.manifest_reading import READ_AT_ONCE_CHARACTERS, READ_IN_TURN_CHARACTERS, ManifestReading
+from spillway.rpc.manifest_reading import (
+    READ_AT_ONCE_CHARACTERS,
+    READ_AT_ONCE_VALUES,
+    READ_IN_TURN_CHARACTERS,
+    ManifestReading,
+    values_at_most,
+)
 from spillway.yaml_text import ValueBudget, read_yaml_within_budget
 
 EVERYWHERE = Caller("root")
@@ -77,6 +86,48 @@ async def test_a_short_manifest_is_left_to_whoever_needs_it(reading: ManifestRea
     request = api.ApplyRequest(("kind: Deployment\nmetadata: {name: web, namespace: shop}\n",))
     assert await reading.checked_request(EVERYWHERE, "apply", request) is request
     assert yaml_readings == []
+
+
+MANY_VALUES = [
+    pytest.param("x: [" + "1," * READ_AT_ONCE_VALUES + "]", id="a-list-in-one-line"),
+    pytest.param("x: {" + "a," * READ_AT_ONCE_VALUES + "}", id="keys-without-values"),
+    pytest.param("x:\n" + "-\n" * READ_AT_ONCE_VALUES, id="a-list-of-nothing"),
+    pytest.param("".join(f"k{number}:\n" for number in range(READ_AT_ONCE_VALUES)), id="keys-by-line"),
+    pytest.param("x: [&a 1" + ",*a" * READ_AT_ONCE_VALUES + "]", id="aliases"),
+]
+
+
+@pytest.mark.parametrize("text", MANY_VALUES)
+async def test_a_short_manifest_of_many_values_is_not_read_on_the_event_loop(
+    reading: ManifestReading, text: str
+) -> None:
+    request = api.ApplyRequest((text,))
+    assert len(text) < READ_AT_ONCE_CHARACTERS
+    checked = await reading.checked_request(EVERYWHERE, "apply", request)
+    assert checked is not request, "it was read in a thread, and is carried on as it was read"
+
+
+YAML_VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=5), st.dictionaries(st.one_of(st.integers(), st.text(max_size=5)), inner, max_size=5)
+    ),
+    max_leaves=40,
+)
+
+
+def count_values(value: object) -> int:
+    """The scalars, lists and maps in it; keys are scalars."""
+    if isinstance(value, dict):
+        return 1 + sum(1 + count_values(inner) for inner in value.values())
+    return 1 + (sum(map(count_values, value)) if isinstance(value, list) else 0)
+
+
+@given(YAML_VALUES, st.sampled_from((None, True, False)), st.sampled_from((8, 80, 10_000)))
+def test_no_yaml_has_more_values_than_its_separators_allow(value: object, flow: bool | None, width: int) -> None:
+    """Twice as many, as a separator may stand for a key and its value; what is written by hand has fewer."""
+    text = yaml.safe_dump(value, default_flow_style=flow, width=width)
+    assert count_values(value) <= 2 * values_at_most([("manifests[0]", text)])
 
 
 @pytest.mark.parametrize("verb", ["apply", "declare_policy", "capacity"])

@@ -6,7 +6,7 @@ A command imports the messages of the service that it calls, and the values of t
 import importlib
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final
@@ -34,9 +34,14 @@ class Call:
     reply: type
     reply_message: type[Message]
 
-    def read_request(self, data: bytes, entries_max: int) -> Any:
-        """Returns the request. Raises DecodeError; or TooManyEntries, before values of the entries are built."""
+    def read_request(self, data: bytes, entries_max: int, check: Callable[[Message], object] | None = None) -> Any:
+        """Returns the request. Raises DecodeError; or TooManyEntries, before values of the entries are built.
+
+        check: called with the message before its entries are looked at, which takes milliseconds if there are many.
+        """
         message = self.request_message.FromString(data)
+        if check is not None:
+            check(message)
         messages.check_entry_count(message, len(data), entries_max)
         return messages.value_from_message(message, self.request)
 

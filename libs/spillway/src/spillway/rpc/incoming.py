@@ -1,9 +1,10 @@
 """Reads a call at the server: its message, its request, and its trace."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, cast
 
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from grpc import aio
 
 from spillway import tracing
@@ -43,10 +44,13 @@ async def receive_message(
     return cast(bytes, data)
 
 
-def parse_request(call: Call, data: bytes, entries_max: int) -> Any:
-    """Returns the request in a message. Raises INVALID_ARGUMENT for another message, or for too many entries."""
+def parse_request(call: Call, data: bytes, entries_max: int, check: Callable[[Message], object]) -> Any:
+    """Returns the request in a message. Raises INVALID_ARGUMENT for another message, or for too many entries.
+
+    check: as in Call.read_request; it may raise another RequestError.
+    """
     try:
-        return call.read_request(data, entries_max)
+        return call.read_request(data, entries_max, check)
     except DecodeError as error:
         raise RequestError("INVALID_ARGUMENT", f"request: not a {call.request.__name__}: {error}") from error
     except TooManyEntries as error:

@@ -6,20 +6,21 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
+from google.protobuf.message import Message
 from msgspec import Meta
 
-from spillway.api import PlanBatchRequest, RequestError
-from spillway.api_scaling import ReportRequest
+from spillway.api import RequestError
 from spillway.kubernetes.pod_security import ANY, LEVELS
 from spillway.reasons import TOO_MANY_CALLS
 from spillway.rpc.callers import NOBODY, Caller, Callers, CallersFile
 from spillway.rpc.endpoints import is_loopback
-from spillway.rpc.namespaces import check_batch_items
 from spillway.settings import OperatorError, constant, setting
 
 MEBIBYTE = 2**20
+LISTS_OF_ITEMS: Final = {"PlanBatchRequest": ("items",), "ReportRequest": ("loads", "backlogs")}
+"""By the name of a request's message, the fields whose entries count as calls."""
 
 
 class TooManyCalls(RequestError):
@@ -320,15 +321,15 @@ class Gate:
         """Counts a call without a verb in the caller's rate. Raises RESOURCE_EXHAUSTED."""
         self._count_calls(caller, 1, 0)
 
-    def admit_items(self, caller: Caller, request: object) -> None:
-        """Checks the items of a batch or a report.
+    def count_items(self, caller: Caller, message: Message) -> None:
+        """Counts the items of a batch or a report in the caller's rate. Raises TooManyCalls.
 
-        Raises PERMISSION_DENIED for an item's verb, RESOURCE_EXHAUSTED for the rate.
-        Each item counts as a call; the first one is the request's own call, which was counted before. Items are not
-        counted where all clients are the same caller.
+        message: the request as it was received. Each item counts as a call; the first one is the request's own call,
+        which was counted before. Items are not counted where all clients are the same caller.
         """
-        check_batch_items(caller, request)
-        self.count_further_calls(caller, _item_count(request) - 1)
+        lists = LISTS_OF_ITEMS.get(message.DESCRIPTOR.name, ())
+        items = sum(len(getattr(message, name)) for name in lists)
+        self.count_further_calls(caller, items - 1)
 
     def count_further_calls(self, caller: Caller, calls: int, taken: int = 1) -> None:
         """Counts calls beside those that were `taken` for the request. Raises TooManyCalls beyond the rate."""
@@ -346,12 +347,6 @@ class Gate:
             what = f"{calls + taken} at once, of " if taken else ""
             text = f"caller {caller.name!r}: {what}more than {rate:g} calls a second: try again in {seconds:.3g} s"
             raise TooManyCalls(text, seconds)
-
-
-def _item_count(request: object) -> int:
-    if isinstance(request, PlanBatchRequest):
-        return len(request.items)
-    return len(request.loads) + len(request.backlogs) if isinstance(request, ReportRequest) else 1
 
 
 class _Bucket:

@@ -23,6 +23,7 @@ from spillway.rpc.fleets import FLEET_KEY, fleet_in_metadata, refuse_other_fleet
 from spillway.rpc.incoming import parse_request, receive_message, trace_headers_of_call
 from spillway.rpc.listener import Listener
 from spillway.rpc.manifest_reading import ManifestReading, Prepare, unchanged_request
+from spillway.rpc.namespaces import check_batch_items
 from spillway.rpc.refusals import Trailer, log_unavailable_refusal, trailer_of_refusal, trailer_sized_text
 from spillway.rpc.security import CALLER, COUNT_CALLS, Gate, RpcSettings, TooManyCalls
 from spillway.rpc.shares import CallerShare, Shares
@@ -264,8 +265,9 @@ class RpcServer:
             refuse_other_fleet(
                 self._service.who, self._fleet, fleet_in_metadata(dict(context.invocation_metadata() or ()))
             )
-            request = parse_request(call, data, self._settings.request_entries_max)
-            self._gate.admit_items(caller, request)
+            count_items = partial(self._gate.count_items, caller)
+            request = parse_request(call, data, self._settings.request_entries_max, count_items)
+            check_batch_items(caller, request)
             request = await self._reading.checked_request(caller, call.verb, request)
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
