@@ -17,7 +17,9 @@ from .running import NAMES, NAMESPACE, Platform, wait_until
 
 CALLS = 200
 REFUSE = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
-CPU_MILLIS = {"100m": 100, "250m": 250, "500m": 500, "1": 1000, "1500m": 1500, "64": 64_000}
+TOO_LARGE = "64"
+"""More CPU than any node has."""
+CPU_MILLIS = {"100m": 100, "250m": 250, "500m": 500, "1": 1000, "1500m": 1500, TOO_LARGE: 64_000}
 SHAPES: dict[str, tuple[str, str]] = {}
 pytestmark = pytest.mark.timeout(900)
 
@@ -57,11 +59,25 @@ async def test_two_bursts_beyond_the_room_leave_nothing_pending(fleet: Platform)
     assert {error.code for error in refused} <= {"FAILED_PRECONDITION"}
     for burst in bursts:
         assert [name for name, error in burst.refused.items() if f"{NAMESPACE}/{name}:" not in error.text] == []
-    nowhere = [error.text for error in refused if error.code == "FAILED_PRECONDITION"]
-    assert nowhere
-    assert [text for text in nowhere if "fits no node" not in text or any(name not in text for name in NAMES)] == []
+    texts = {name: error.text for burst in bursts for name, error in burst.refused.items()}
+    too_large = {name: text for name, text in texts.items() if SHAPES[name][0] == TOO_LARGE}
+    assert too_large
+    assert [text for text in too_large.values() if "fits no node" not in text or not names_all_clusters(text)] == []
+    # On a busy machine a request with Refuse may come when the room is gone already.
+    others = {name: text for name, text in texts.items() if name not in too_large}
+    assert {name: text for name, text in others.items() if "the policy says Refuse" not in text} == {}
+    assert [name for name in others if not has_refuse_policy(name)] == []
     for name in NAMES:
         await _assert_within_capacity(fleet, name)
+
+
+def names_all_clusters(text: str) -> bool:
+    return all(name in text for name in NAMES)
+
+
+def has_refuse_policy(name: str) -> bool:
+    """Whether this workload would rather be refused than wait: one of ten."""
+    return int(name.rpartition("-")[2]) % 10 == 3
 
 
 async def _make_burst(fleet: Platform, color: str, seed: int) -> Burst:
@@ -76,12 +92,12 @@ async def _make_burst(fleet: Platform, color: str, seed: int) -> Burst:
 
     calls = []
     for number in range(CALLS):
-        cpu = "64" if number % 50 == 7 else random.choice(("100m", "250m", "500m", "1", "1500m"))
+        cpu = TOO_LARGE if number % 50 == 7 else random.choice(("100m", "250m", "500m", "1", "1500m"))
         memory = random.choice(("128Mi", "512Mi", "1Gi", "2Gi"))
         name = f"{color}-{number}"
         manifest = deployment(name, NAMESPACE, random.randint(1, 4), cpu, memory)
         SHAPES[name] = (cpu, memory)
-        calls.append(ask_to_place(name, (manifest, REFUSE) if number % 10 == 3 else (manifest,)))
+        calls.append(ask_to_place(name, (manifest, REFUSE) if has_refuse_policy(name) else (manifest,)))
     await asyncio.gather(*calls)
     return burst
 
