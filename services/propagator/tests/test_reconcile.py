@@ -30,6 +30,7 @@ from propagator.core.reconcile import (
     WriteHistory,
     history_after_action,
     history_from_status,
+    is_attempt_needed,
     next_action,
 )
 from propagator.core.status import AttemptOutcome, observed_status
@@ -767,3 +768,28 @@ def test_what_keeps_an_object_that_is_deleted_is_named(finalizers: tuple[str, ..
         assert isinstance(action, Hold)
         assert action.reason.startswith(what)
         assert action.reason.endswith(says)
+
+
+OLDER = Generation(5, 1)
+ATTEMPTS = (
+    # outcome of the last attempt, errors in a row, asked by the log; and whether an attempt at V begins now
+    pytest.param(None, 0, False, True, id="nothing was tried"),
+    pytest.param(AttemptOutcome(V, "Refused", "quota"), 0, False, False, id="refused: its pause is waited for"),
+    pytest.param(AttemptOutcome(V, "Refused", "quota"), 0, True, True, id="refused, and the log was read"),
+    pytest.param(AttemptOutcome(V, "DependencyMissing", ""), 0, False, False, id="an object is missing"),
+    pytest.param(AttemptOutcome(V, "ReplicasContested", ""), 0, False, False, id="contested"),
+    pytest.param(AttemptOutcome(OLDER, "Refused", "quota"), 0, False, True, id="refused at an earlier version"),
+    pytest.param(AttemptOutcome(V, "Absent", ""), 0, False, True, id="settled: absent, and there is work again"),
+    pytest.param(AttemptOutcome(V, "Disowned", ""), 0, False, True, id="settled: disowned, and there is work again"),
+    pytest.param(AttemptOutcome(V, "Ended", ""), 0, False, True, id="settled: ended, and there is work again"),
+    pytest.param(None, 1, False, False, id="an unexpected error: its pause is waited for"),
+    pytest.param(None, 1, True, True, id="an unexpected error, and the log was read"),
+    pytest.param(AttemptOutcome(V, "Absent", ""), 2, False, False, id="settled, and then unexpected errors"),
+)
+
+
+@pytest.mark.parametrize(("outcome", "errors", "asked", "expected"), ATTEMPTS)
+def test_failed_work_waits_for_its_pause(
+    outcome: AttemptOutcome | None, errors: int, asked: bool, expected: bool
+) -> None:
+    assert is_attempt_needed(outcome, V, errors, asked=asked) == expected

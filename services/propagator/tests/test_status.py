@@ -18,6 +18,7 @@ from propagator.core.reconcile import NOT_RUN_AGAIN, WriteHistory, history_from_
 from propagator.core.status import (
     BESIDE_MAX,
     AttemptOutcome,
+    has_vanished,
     is_changed_status,
     observed_status,
     status_on_hold,
@@ -183,3 +184,21 @@ def test_no_more_objects_are_named_beside_one_than_a_bound() -> None:
     assert shown is not None
     assert [one.name for one in shown.beside] == [f"c{number:03}" for number in range(BESIDE_MAX)]
     assert {(one.kind, one.namespace) for one in shown.beside} == {("ConfigMap", "shop")}
+
+
+VANISHED = (
+    # all listed, log read, has objects, is placed; and whether the orphan is gone for certain
+    pytest.param(True, True, False, False, True, id="neither an object nor a placement"),
+    pytest.param(False, True, False, False, False, id="not all kinds are listed"),
+    pytest.param(True, False, False, False, False, id="the log is not proven to be read"),
+    pytest.param(True, True, True, False, False, id="an object is there"),
+    pytest.param(True, True, False, True, False, id="a placement lists it"),
+)
+
+
+@pytest.mark.parametrize(("all_listed", "log_read", "has_objects", "is_placed", "expected"), VANISHED)
+def test_an_orphan_is_gone_for_certain(
+    all_listed: bool, log_read: bool, has_objects: bool, is_placed: bool, expected: bool
+) -> None:
+    found = has_vanished(all_listed=all_listed, log_read=log_read, has_objects=has_objects, is_placed=is_placed)
+    assert found == expected

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from propagator.cluster.adoption_finder import Finder
-from propagator.cluster.attempt_memory import SETTLED, AttemptMemories, AttemptMemory
+from propagator.cluster.attempt_memory import AttemptMemories, AttemptMemory
 from propagator.cluster.attempts import Attempts
 from propagator.cluster.cluster_objects import ClusterObjects
 from propagator.cluster.mirror import DependencyOwner, ObjectMirror
@@ -35,9 +35,10 @@ from propagator.core.desired import DesiredState, PartTarget, WantedState
 from propagator.core.kinds import KINDS, kind_of_object
 from propagator.core.live import LABEL_FLEET, DependencyReference, LiveState
 from propagator.core.manifests import NamedTemplate
-from propagator.core.reconcile import history_after_action, next_action
+from propagator.core.reconcile import history_after_action, is_attempt_needed, next_action
 from propagator.core.status import (
     AttemptOutcome,
+    has_vanished,
     observed_status,
     status_on_hold,
     status_with_changed_field,
@@ -303,12 +304,11 @@ class ClusterWorker:
         if memory is None or wanted is None or not self._all_listed.is_set():
             return
         self._choose_kind(memory, wanted)
-        live, outcome = self._mirror.live_state_of(target, memory.kind), memory.outcome
+        live = self._mirror.live_state_of(target, memory.kind)
         action = next_action(wanted, live, memory.history, self._clock(), self._rules)
-        waits = outcome is not None and outcome.version == wanted.part.version and outcome.state not in SETTLED
         if isinstance(action, Nothing | Hold):
             self._end_attempt(memory, wanted, live, action)
-        elif asked or not (waits or memory.failed):
+        elif is_attempt_needed(memory.outcome, wanted.part.version, memory.failed, asked=asked):
             memory.note_work_due(self._clock())
             self._queue.add_target(target)
         self._reporter.queue_status(target)
@@ -407,12 +407,8 @@ class ClusterWorker:
         memory = self._memories.memory_of_target(target)
         if memory is None or memory.outcome is not None or self._mirror.has_objects_of_target(target):
             return None
-        namespace = target.namespace
-        return LiveState(
-            looked={DependencyReference("Namespace", namespace): True}
-            if self._namespaces.has_namespace(namespace)
-            else {}
-        )
+        has_namespace = self._namespaces.has_namespace(target.namespace)
+        return LiveState(looked={DependencyReference("Namespace", target.namespace): True} if has_namespace else {})
 
     async def _read_live_state(self, wanted: WantedState, kind: str) -> LiveState:
         target = wanted.target
@@ -525,8 +521,12 @@ class ClusterWorker:
         )
 
     def _has_vanished(self, target: PartTarget) -> bool:
-        known = self._all_listed.is_set() and self._proof.is_valid()
-        return known and not self._mirror.has_objects_of_target(target) and not self._desired.is_target_listed(target)
+        return has_vanished(
+            all_listed=self._all_listed.is_set(),
+            log_read=self._proof.is_valid(),
+            has_objects=self._mirror.has_objects_of_target(target),
+            is_placed=self._desired.is_target_listed(target),
+        )
 
 
 def _namespaced_name(target: PartTarget) -> str:

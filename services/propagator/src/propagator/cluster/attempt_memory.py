@@ -8,23 +8,18 @@ from propagator.core.actions import Hold, PropagationRules
 from propagator.core.desired import PartTarget
 from propagator.core.manifests import workload_label
 from propagator.core.reconcile import WriteHistory, history_from_status
-from propagator.core.status import AttemptOutcome
+from propagator.core.status import SETTLED, AttemptOutcome
 from propagator.settings import PropagatorSettings
 from spillway import metrics
 from spillway.events import (
-    STATE_ABSENT,
     STATE_CONTESTED,
     STATE_DEPENDENCY_MISSING,
-    STATE_DISOWNED,
-    STATE_ENDED,
     STATE_ORPHANED,
     WorkloadObserved,
 )
 from spillway.model import ObjectReference
 from spillway.pauses import doubled_pause_seconds
 
-SETTLED = (STATE_ABSENT, STATE_DISOWNED, STATE_ENDED)
-"""States with nothing left to do. They are neither counted as held back nor tried again."""
 NOT_TRIED_AGAIN = (*SETTLED, STATE_CONTESTED)
 
 

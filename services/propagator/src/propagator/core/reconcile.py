@@ -56,6 +56,7 @@ from propagator.core.manifests import (
     workload_label,
     workload_manifest,
 )
+from propagator.core.status import SETTLED, AttemptOutcome
 from propagator.core.takeover import adoption_action, disowning_action
 from spillway.events import (
     STATE_ABSENT,
@@ -129,6 +130,17 @@ def next_action(
         )
     except BadManifest as error:
         return Report(STATE_REFUSED, str(error))
+
+
+def is_attempt_needed(outcome: AttemptOutcome | None, version: Generation, errors: int, *, asked: bool) -> bool:
+    """Returns whether an attempt at a part must begin now, if next_action() has work for it.
+
+    An attempt that failed at this version, or met unexpected errors, is not repeated before its pause is over.
+    outcome: of the last attempt. version: of the part. errors: the number of unexpected errors in a row.
+    asked: whether the log may want something else now. Then the pause is not waited for.
+    """
+    is_paused = outcome is not None and outcome.version == version and outcome.state not in SETTLED
+    return asked or not (is_paused or errors)
 
 
 def history_after_action(

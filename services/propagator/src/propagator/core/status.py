@@ -10,6 +10,7 @@ from propagator.core.live import DependencyReference, LiveWorkload
 from spillway.events import (
     STATE_ABSENT,
     STATE_DISOWNED,
+    STATE_ENDED,
     STATE_ORPHANED,
     STATE_PRESENT,
     JobEnd,
@@ -26,6 +27,9 @@ from spillway.status_details import (
     join_texts,
     message_without_hold,
 )
+
+SETTLED: Final = (STATE_ABSENT, STATE_DISOWNED, STATE_ENDED)
+"""States with nothing left to do. They are neither counted as held back nor tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +132,13 @@ def status_with_other_objects(
 def is_changed_status(current: WorkloadObserved, said: WorkloadObserved | None) -> bool:
     """Returns whether anything but the numbering differs from the last status."""
     return said is None or _content(said) != _content(current)
+
+
+def has_vanished(*, all_listed: bool, log_read: bool, has_objects: bool, is_placed: bool) -> bool:
+    """Returns whether an orphan is gone for certain, so that its status may be deleted.
+
+    all_listed: whether the objects of every kind were listed in the cluster. log_read: whether it is proven that the
+    log was read to its end lately. Without either, nothing is certain.
+    has_objects: whether the cluster shows objects of the target. is_placed: whether a placement lists it there.
+    """
+    return all_listed and log_read and not has_objects and not is_placed
