@@ -21,7 +21,6 @@ from spillway.running.request_queue import (
     RequestQueue,
     RequestSettings,
     WaitingCall,
-    may_add_requests,
 )
 
 GROUP, PASSED_OVER = 3, 2
@@ -196,30 +195,6 @@ def test_what_comes_before_anothers_request_about_the_same_takes_its_turn() -> N
         Asked(4, 0, 0, "web", -1, "bank")
     ]
     assert numbers_decided_by_step(asked) == [[0, 3, 4], [1, 2]]
-
-
-ROOM = (
-    # own, waiting, asked, for each free, and whether it may wait: of 100 places
-    pytest.param(0, 0, 100, 1.0, True, id="nobody waits: all of it"),
-    pytest.param(0, 0, 101, 1.0, False, id="more than there are"),
-    pytest.param(49, 49, 1, 1.0, True, id="as many as are left free"),
-    pytest.param(50, 50, 1, 1.0, False, id="more than are left free"),
-    pytest.param(49, 50, 1, 1.0, False, id="one more than would be left free"),
-    pytest.param(0, 99, 1, 1.0, True, id="the first needs a place alone"),
-    pytest.param(0, 100, 1, 1.0, False, id="there is none"),
-    pytest.param(0, 99, 2, 1.0, False, id="more than one are not the first"),
-    pytest.param(0, 50, 25, 1.0, True, id="half of what others left"),
-    pytest.param(0, 50, 26, 1.0, False, id="more than half of what others left"),
-    pytest.param(1, 75, 12, 1.0, True, id="with what it has"),
-    pytest.param(1, 75, 13, 1.0, False, id="too many with what it has"),
-    pytest.param(89, 89, 1, 9.0, True, id="nine for each free one"),
-    pytest.param(90, 90, 1, 9.0, False, id="more than nine for each free one"),
-)
-
-
-@pytest.mark.parametrize(("own", "waiting", "asked", "for_each_free", "expected"), ROOM)
-def test_who_may_wait(own: int, waiting: int, asked: int, for_each_free: float, expected: bool) -> None:
-    assert may_add_requests(own, waiting, asked, 100, for_each_free) == expected
 
 
 @given(st.integers(1, 300), st.lists(st.sampled_from("abcde"), max_size=600))

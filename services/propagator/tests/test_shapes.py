@@ -110,6 +110,22 @@ async def test_answers_to_many_questions_go_together_and_a_single_one_at_once(fl
 
 
 @run_on_fleet
+async def test_many_new_templates_of_one_namespace_keep_no_other_one_waiting(fleet: Any) -> None:
+    await fleet.start(settings=PropagatorSettings(shapes_waiting_max=60))
+    await asyncio.sleep(5)
+    fleet.clusters["own-1"].set_faults(Faults(latency_seconds=0.1))
+    others = [template_with_spec(hostname=f"web-{number}") for number in range(80)]
+    await fleet.planner.publish(*(shape_asked("own-1", template=template) for template in others))
+    await asyncio.sleep(0.05)
+    late = shape_asked("own-1", namespace="bank")
+    await fleet.planner.publish(late)
+    await asyncio.sleep(0.4)
+    answered = [template for template, _ in answered_states(fleet)]
+    assert late.template in answered
+    assert len(answered) < 20, "of the others few were asked meanwhile"
+
+
+@run_on_fleet
 async def test_what_was_answered_is_not_asked_again_when_it_is_placed_but_when_it_is_old(fleet: Any) -> None:
     await fleet.declare_workload()
     await fleet.start(settings=PropagatorSettings(shape_age_max_seconds=100))

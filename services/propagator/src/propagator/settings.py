@@ -171,7 +171,17 @@ class PropagatorSettings(ClusterTurnSettings):
     )
     shapes_waiting_max: int = constant(
         1000,
-        "largest number of planners' questions that wait for a dry run in one cluster; further ones are answered "
-        "as not asked",
+        "largest number of planners' questions that wait for a dry run in one cluster; further ones are not answered",
         "this bounds memory; the planner plans the other templates as declared",
+    )
+    shapes_hindered_max: int = constant(
+        1000,
+        "largest number of questions in one cluster about templates that it refused, or that lacked an object there; "
+        "further ones are asked after the next search",
+        "this bounds memory; four dry runs at a time answer so many within a minute, even if each takes 0.2 s",
+    )
+    shapes_for_each_free: float = constant(
+        1.0,
+        "number of these questions of one namespace that may wait for each free place; 1: half of the places",
+        "this leaves half of the free places to the next namespace, as requests_for_each_free does for callers",
     )

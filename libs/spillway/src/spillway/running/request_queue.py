@@ -16,6 +16,7 @@ from spillway.bus import Headers, Outgoing
 from spillway.dead_letters import EventTooLarge, UnwritableEvent, outgoing_record
 from spillway.events import Event
 from spillway.model import Generation
+from spillway.places import may_take_places
 from spillway.reasons import RECORD_TOO_LARGE, TOO_MANY_WAIT
 from spillway.settings import constant
 from spillway.waiting import loop_seconds
@@ -238,7 +239,7 @@ class RequestQueue:
         own = sum(one.caller == caller for one in there) if caller else 0
         if waiting + requests > most:
             text = f"{waiting} requests wait already; {self.retry}"
-        elif caller and not may_add_requests(own, waiting, requests, most, self._settings.requests_for_each_free):
+        elif caller and not may_take_places(own, waiting, requests, most, self._settings.requests_for_each_free):
             text = (
                 f"{own} requests of caller {caller!r} wait already, and {most - waiting} places are free; {self.retry}"
             )
@@ -405,21 +406,6 @@ class RequestQueue:
         places = list(zip(levels, _turns_in_level(runs, levels, turns), range(len(runs)), strict=True))
         order = _kept_in_order(runs, places)
         return [runs[index] for index in sorted(range(len(runs)), key=lambda one: (order[one], runs[one][0].number))]
-
-
-def may_add_requests(own: int, waiting: int, asked: int, most: int, for_each_free: float) -> bool:
-    """Returns whether a caller with `own` of the `waiting` requests may add `asked` more.
-
-    A caller may hold at most the number of free places times for_each_free. Only a free place is needed for the first
-    request of a caller, and for requests that come while none waits.
-
-    Source: dynamic thresholds of shared buffers, Choudhury and Hahne, 1998.
-    """
-    free = most - waiting - asked
-    if free < 0:
-        return False
-    is_first = not own and asked == 1
-    return is_first or not waiting or own + asked <= for_each_free * free
 
 
 def _kept_in_order(runs: Sequence[_Run], places: Sequence[_Place]) -> list[_Place]:

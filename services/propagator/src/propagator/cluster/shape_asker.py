@@ -95,7 +95,10 @@ class ShapeAsker:
         """Queues a question for a planner that waits for the answer."""
         if not self._questions.add_planner_question(template, self._clock()):
             log.warning(
-                "a dry run is not made: too many questions wait", cluster=self._cluster, template=template.digest
+                "a dry run is not made: too many questions of the namespace wait",
+                cluster=self._cluster,
+                namespace=template.namespace,
+                template=template.digest,
             )
             return
         self._asked_by.note_origin(template.digest, trace)
@@ -265,11 +268,8 @@ class ShapeAsker:
                 if now - since >= self._seconds_until_forgotten(said[digest]):
                     await self._to_say.put((Tombstone(shape_address(digest, self._cluster)), ()))
                     del self._unused[digest]
-            for template in self._desired.hindered_templates(self._cluster):
-                if template.digest not in self._questions and self._questions.add_planner_question(
-                    template, self._clock()
-                ):
-                    self._woken.set()
+            if self._questions.add_hindered_questions(self._desired.hindered_templates(self._cluster), self._clock()):
+                self._woken.set()
 
     def _seconds_until_forgotten(self, said: ShapeAdmitted) -> float:
         soon = said.state == SHAPE_REFUSED or said.missing
@@ -290,4 +290,6 @@ def _ask_rules_from_settings(settings: PropagatorSettings) -> AskRules:
         retry_first=settings.shape_retry_first_seconds,
         retry_longest=settings.shape_retry_longest_seconds,
         waiting_max=settings.shapes_waiting_max,
+        hindered_max=settings.shapes_hindered_max,
+        for_each_free=settings.shapes_for_each_free,
     )
