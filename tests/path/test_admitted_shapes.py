@@ -34,12 +34,15 @@ def apply_request(name: str, replicas: int, image: str = "app:1") -> ApplyReques
     return ApplyRequest((deployment(name, NAMESPACE, replicas, cpu="500m").replace("app:1", image),))
 
 
+def namespace_manifest(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
 async def join_with_namespace(platform: InProcess) -> None:
     """The namespace is there already, so that the members can be asked."""
     await join_members(platform)
     for name in platform.members:
-        manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-        await platform.member_api(name).create(NAMESPACES, manifest)
+        await platform.member_api(name).create(NAMESPACES, namespace_manifest(NAMESPACE))
     held = platform.planner().state.admitted.held
     await wait_until(lambda: held.keys() == platform.members.keys(), "a propagator holds every cluster")
 
@@ -111,6 +114,20 @@ async def test_who_does_not_answer_is_waited_for_once_and_for_a_moment_and_take_
         platform.members["own-1"].set_faults(Faults())
         await wait_until(lambda: _are_all_bound(platform, 32), "what did not bind runs elsewhere", 120)
         assert await bound_pods_by_cluster(platform) == {"own-1": 16, "cloud-1": 16}
+
+
+async def test_a_cluster_that_is_busy_with_many_questions_of_others_is_waited_for() -> None:
+    """A batch of another namespace is not answered in time. That does not make own-1 silent: it answers some of it."""
+    async with in_process_platform(SMALL) as platform:
+        await join_with_namespace(platform)
+        platform.members["own-1"].inject_sidecar(SIDECAR)
+        platform.members["own-1"].set_faults(Faults(latency_seconds=0.3 * MOMENT))
+        await platform.member_api("own-1").create(NAMESPACES, namespace_manifest("bank"))
+        many = (deployment(f"many-{number}", "bank", 1, cpu=f"{number + 1}m") for number in range(20))
+        await platform.planner().plan_batch(PlanBatchRequest(tuple(BatchItem(ApplyRequest((one,))) for one in many)))
+        assert "own-1" not in platform.planner().state.admitted.silent
+        seconds, _, warnings = await answer_with_seconds(platform, apply_request("web", 4))
+        assert (seconds < MOMENT, warnings) == (True, ()), "it is placed by the answer of own-1"
 
 
 async def test_who_is_used_only_by_what_another_answered_is_waited_for_in_the_same_moment() -> None:

@@ -23,11 +23,13 @@ log = structlog.get_logger()
 class AdmissionInquiry:
     """The question about one template.
 
+    answers_before: the number of answers to any question that had come before it was asked.
     missing: clusters whose answers are still awaited.
     heard: an event that is set while no answer is missing.
     settled: an event that is set once the inquiry is over.
     """
 
+    answers_before: int
     missing: set[str] = field(default_factory=set)
     heard: asyncio.Event = field(default_factory=asyncio.Event)
     settled: asyncio.Event = field(default_factory=asyncio.Event)
@@ -57,6 +59,9 @@ class Admissions:
         self._ask = ask
         self._wait_seconds = wait_seconds
         self._open: dict[str, AdmissionInquiry] = {}
+        self._answers = 0
+        self._last_answers: dict[str, int] = {}
+        """By cluster, the number of its last answer. Answers of all clusters are numbered in one row."""
         self._asking: set[asyncio.Task[None]] = set()
         """The running inquiries. Each continues when its caller goes away: others may wait for the same answers."""
 
@@ -64,8 +69,11 @@ class Admissions:
         """Passes the clusters' answers among these records to the open inquiries. The state has applied the records."""
         for record in records:
             event = record.event
-            if isinstance(event, ShapeAdmitted) and event.template in self._open:
-                self._open[event.template].note_answer(event.cluster)
+            if isinstance(event, ShapeAdmitted):
+                self._answers += 1
+                self._last_answers[event.cluster] = self._answers
+                if event.template in self._open:
+                    self._open[event.template].note_answer(event.cluster)
 
     async def await_admitted_shapes(self, requests: Sequence[ApplyRequest]) -> None:
         """Waits until the clusters that these requests would use have answered about new templates, or time is over.
@@ -137,7 +145,7 @@ class Admissions:
                 state.admitted.note_declared(digest)
             for asked in found:
                 digest = asked.event.template
-                mine[digest] = self._open[digest] = AdmissionInquiry()
+                mine[digest] = self._open[digest] = AdmissionInquiry(self._answers)
                 mine[digest].expect_answers(asked.awaited)
             return tuple(asked.event for asked in found), None
 
@@ -156,8 +164,13 @@ class Admissions:
         return decide_replanning
 
     def _note_unanswered(self, inquiries: Iterable[AdmissionInquiry]) -> None:
-        missing = {cluster for inquiry in inquiries for cluster in inquiry.missing}
-        self._state().admitted.note_unanswered(missing)
+        """Notes which clusters are silent. One that answered other questions meanwhile is not silent but busy, perhaps
+        with many questions of one namespace: others' requests wait for it."""
+        asked = [(cluster, inquiry) for inquiry in inquiries for cluster in inquiry.missing]
+        missing = {cluster for cluster, _ in asked}
+        self._state().admitted.note_unanswered(
+            {cluster for cluster, inquiry in asked if self._last_answers.get(cluster, 0) <= inquiry.answers_before}
+        )
         log.warning(
             "a template is planned as declared: a cluster did not answer its dry run in time", clusters=sorted(missing)
         )

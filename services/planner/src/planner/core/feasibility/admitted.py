@@ -20,7 +20,7 @@ class AdmittedShapes:
     """The newest ShapeAdmitted records, by template digest and cluster. A shape without a digest has no template.
 
     held: clusters that a propagator has claimed, so that they can be asked.
-    silent: clusters in `held` that did not answer the last question.
+    silent: clusters in `held` that answered nothing while a question to them waited.
     """
 
     def __init__(self) -> None:
