@@ -117,9 +117,9 @@ def commands_on_pages(found: Callable[[str], Iterator[str]]) -> list[tuple[str, 
 
 
 def command_of(text: str) -> tuple[Command, list[str]]:
-    """The command that is named, or all of `spillway` before its own options, and what is said to it.
+    """Returns the command that a text names, `spillway` itself if it names none, and the words after that name.
 
-    KeyError: there is none of this name.
+    Raises KeyError if there is no command of this name.
     """
     command = SPILLWAY
     words = [word for word in shlex.split(re.sub("<[^>]*>", "VALUE", text)) if "…" not in word]

@@ -16,7 +16,7 @@ from spillway_local.fleet_plan import deployment
 from .running import NAMES, NAMESPACE, Platform, wait_until
 
 CALLS = 200
-REFUSE = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
+REFUSING_POLICY = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
 TOO_LARGE = "64"
 """More CPU than any node has."""
 CPU_MILLIS = {"100m": 100, "250m": 250, "500m": 500, "1": 1000, "1500m": 1500, TOO_LARGE: 64_000}
@@ -97,7 +97,7 @@ async def _make_burst(fleet: Platform, color: str, seed: int) -> Burst:
         name = f"{color}-{number}"
         manifest = deployment(name, NAMESPACE, random.randint(1, 4), cpu, memory)
         SHAPES[name] = (cpu, memory)
-        calls.append(ask_to_place(name, (manifest, REFUSE) if has_refuse_policy(name) else (manifest,)))
+        calls.append(ask_to_place(name, (manifest, REFUSING_POLICY) if has_refuse_policy(name) else (manifest,)))
     await asyncio.gather(*calls)
     return burst
 

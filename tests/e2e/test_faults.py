@@ -92,7 +92,7 @@ async def test_the_story_ends_right_when(platform: Platform, fault: str, moment:
 
 
 async def _are_pods_left(platform: Platform, pods: int) -> bool:
-    """So many in all, those on their way out included."""
+    """Whether there are so many pods in all clusters, terminating ones included."""
     return sum([len(await platform.list_pods(name)) for name in NAMES]) == pods
 
 

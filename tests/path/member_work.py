@@ -213,7 +213,7 @@ async def _lend_nodes(platform: InProcess, kept: Confidential, patience: float) 
 async def _deployed_on_virtual_nodes(
     platform: InProcess, name: str, replicas: int, cpu: str, hostname: str = ""
 ) -> AsyncIterator[None]:
-    """hostname: of the one on which all are to be."""
+    """Deploys pods that only virtual nodes take. hostname: of the node that all of them must use; empty: of any."""
     deployed = json.loads(deployment(name, NAMESPACE, replicas, cpu=cpu))
     pod = deployed["spec"]["template"]["spec"]
     pod |= {

@@ -49,12 +49,12 @@ def apply_request(name: str, replicas: int, cpu: str = "500m", policy: str = "")
     return ApplyRequest((deployment(name, NAMESPACE, replicas, cpu=cpu), *((policy,) if policy else ())))
 
 
-REFUSE = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
+REFUSING_POLICY = '{"apiVersion": "spillway.io/v1", "kind": "PlacementPolicy", "spec": {"unplaceable": "Refuse"}}'
 ONE_NODE = (MemberPlan("own-1", "own", (member_nodes.MemberNodes(1, "n", 4_000, 16 * GIB),), room=8),)
 
 
 async def replace_placement_mark(platform: InProcess, cluster: str, version: str) -> str:
-    """Somebody else's hand on our annotation of web. Returns what it was."""
+    """Replaces our annotation on web, as another person may do. Returns the former one."""
     api = platform.member_api(cluster)
     metadata = (await api.get(DEPLOYMENTS, NAMESPACE, "web"))["metadata"]
     marks = {"metadata": {"annotations": {ANNOTATION_PLACEMENT: version}}}
@@ -470,11 +470,11 @@ async def test_refuse_does_not_refuse_what_a_moment_later_fits() -> None:
         planner = platform.planner()
         first, second = await asyncio.gather(
             planner.apply(apply_request("small", 20, cpu="100m")),
-            planner.apply(apply_request("large", 20, cpu="2", policy=REFUSE)),
+            planner.apply(apply_request("large", 20, cpu="2", policy=REFUSING_POLICY)),
         )
         assert (first.unplaced, second.unplaced) == (0, 0)
         with pytest.raises(RequestError, match="the policy says Refuse"):
-            await planner.apply(apply_request("huge", 500, cpu="2", policy=REFUSE))
+            await planner.apply(apply_request("huge", 500, cpu="2", policy=REFUSING_POLICY))
 
 
 def confined_request(
@@ -529,11 +529,11 @@ async def test_refuse_is_not_said_by_what_was_heard_before_the_request_came() ->
         await wait_until(lambda: is_open(0), "the planner knows that the node is cordoned")
         asked_at = now()
         with pytest.raises(RequestError, match="the policy says Refuse"):
-            await planner.apply(apply_request("web", 2, cpu="1", policy=REFUSE))
+            await planner.apply(apply_request("web", 2, cpu="1", policy=REFUSING_POLICY))
         assert 0 < now() - asked_at < 2 * PlannerSettings().refuse_after_seconds
         await cordon_node(platform, False)
         assert await is_open(0)
-        assert (await planner.apply(apply_request("web", 2, cpu="1", policy=REFUSE))).placed == 2
+        assert (await planner.apply(apply_request("web", 2, cpu="1", policy=REFUSING_POLICY))).placed == 2
 
 
 TWO_NODES = (MemberPlan("own-1", "own", (member_nodes.MemberNodes(2, "n", 4_000, 16 * GIB),), room=8),)
@@ -543,7 +543,7 @@ NOT_BOUND = PlannerSettings(request_seconds=5.0, bind_quiet_seconds=60.0, bind_w
 
 def request_with_key(name: str, key: str = "once") -> ApplyRequest:
     """Two of 2 cores: beside one of 3 that may go to either of TWO_NODES, they fit for sure once that is bound."""
-    return replace(apply_request(name, 2, cpu="2", policy=REFUSE), idempotency_key=key)
+    return replace(apply_request(name, 2, cpu="2", policy=REFUSING_POLICY), idempotency_key=key)
 
 
 async def test_who_may_fit_is_not_refused_but_asks_again_until_binds_decide() -> None:
@@ -644,13 +644,13 @@ async def test_nobody_is_refused_for_a_promise_that_is_not_written() -> None:
         await join_members(platform)
         planner = platform.planner()
         platform.broker.fail_next_write(written=False)
-        asked = [planner.apply(apply_request(name, 4, cpu="1", policy=REFUSE)) for name in ("first", "second")]
+        asked = [planner.apply(apply_request(name, 4, cpu="1", policy=REFUSING_POLICY)) for name in ("first", "second")]
         found = await asyncio.gather(*asked, return_exceptions=True)
         assert [one.code for one in found if isinstance(one, RequestError)] == ["UNAVAILABLE", "UNAVAILABLE"]
         await wait_until(lambda: planner.is_active, "the log is read again")
-        assert (await planner.apply(apply_request("second", 4, cpu="1", policy=REFUSE))).placed == 4
+        assert (await planner.apply(apply_request("second", 4, cpu="1", policy=REFUSING_POLICY))).placed == 4
         with pytest.raises(RequestError, match="the policy says Refuse"):
-            await planner.apply(apply_request("first", 4, cpu="1", policy=REFUSE))
+            await planner.apply(apply_request("first", 4, cpu="1", policy=REFUSING_POLICY))
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["of the decision", "of the question about its template"])
@@ -729,6 +729,6 @@ async def test_who_waits_for_binds_to_be_answered_goes_before_who_waits_for_room
         await planner.apply(apply_request("first", 2, cpu="1"))
         waits = await planner.apply(apply_request("waits", 8, cpu="4"))
         assert (waits.placed, waits.unplaced) == (4, 4)
-        asked = await planner.apply(apply_request("asked", 2, cpu="4", policy=REFUSE))
+        asked = await planner.apply(apply_request("asked", 2, cpu="4", policy=REFUSING_POLICY))
         assert (asked.placed, asked.unplaced) == (2, 0)
         assert (await planner.get(GetRequest(NAMESPACE, "waits"))).placement.unplaced == 4

@@ -102,7 +102,7 @@ async def live_deployment(platform: InProcess, cluster: str, name: str = "web") 
 
 
 async def uids_by_kind(platform: InProcess, cluster: str) -> dict[str, set[str]]:
-    """Of everything that a restart would change."""
+    """Returns the uids of all objects that a restart would replace, by kind."""
     kinds = {"deployments": DEPLOYMENTS, "replicasets": REPLICASETS, "pods": PODS}
     return {
         name: {one["metadata"]["uid"] for one in await platform.member_api(cluster).list(kind, NAMESPACE)}

@@ -80,7 +80,7 @@ class Change:
                 await planner.apply(apply_request("late", self.number))
 
     async def is_cluster_given_up(self, platform: InProcess) -> bool:
-        """Whether it answers for so long no more that a person may say that it is lost."""
+        """Whether the cluster has not answered for so long that a person may say that it is lost."""
         try:
             await platform.planner().leave_cluster(LeaveClusterRequest(self.cluster, lost=True))
         except RequestError:

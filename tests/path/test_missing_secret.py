@@ -43,7 +43,7 @@ def published_manifest() -> str:
 
 
 async def room_by_cluster(platform: InProcess) -> dict[str, int]:
-    """What a neighbour is told, by cluster."""
+    """Returns the room that another workload is told of, by cluster."""
     reply = await platform.planner().capacity(CapacityRequest(SHOP.manifests))
     return {entry.cluster: entry.certain for entry in reply.clusters}
 

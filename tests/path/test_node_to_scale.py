@@ -37,7 +37,7 @@ def rows_of_table(heading: str) -> list[tuple[str, str]]:
 
 
 def function_of(name: str, file: str) -> FunctionType:
-    """The function of a row. A row with another name or file raises an error."""
+    """Returns the function of a row. Raises an error for a row with a wrong name or file."""
     folder = "spillway/" if (ROOT / "libs/spillway/src/spillway" / file).exists() else ""
     module = import_module(f"{folder}{file}".removesuffix(".py").replace("/", "."))
     found = attrgetter(name)(module)

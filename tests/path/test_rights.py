@@ -94,7 +94,7 @@ async def test_without_a_right_the_error_names_cluster_verb_and_resource(role: A
 
 
 async def use_right(api: ClusterApi, right: Right) -> None:
-    """What the door does that needs this right."""
+    """Makes the request of ClusterApi that needs this right."""
     plural, _, part = right.resource.partition("/")
     if right.group == "metrics.k8s.io":
         await (api.node_metrics(5.0) if plural == "nodes" else api.pod_metrics("default", 5.0))

@@ -72,7 +72,7 @@ SECRET = "5ecr3t"
 
 
 class Ears:
-    """All that is said while they are open, as text."""
+    """Keeps, as text, all records, log lines, answers and spans that come while it listens."""
 
     def __init__(self, platform: InProcess) -> None:
         self._platform = platform

@@ -38,7 +38,7 @@ SMALL = (MemberPlan("own-1", "own", (member_nodes.MemberNodes(2, "n", 4_000, 16 
 
 
 async def list_frozen_scopes(planner: Planner) -> tuple[bool, list[str]]:
-    """Whether the answer is stale, and the scopes that are frozen."""
+    """Returns whether the answer is stale, and the frozen scopes."""
     shown = await planner.list_brakes(ListBrakesRequest())
     return shown.stale, [brake.scope for brake in shown.brakes]
 

@@ -14,7 +14,7 @@ SAMPLE = "13:17"
 
 
 def run_simulation(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    """In a process of its own: the order of sets of strings is chosen when Python starts."""
+    """Runs the simulation in its own process, because Python fixes the order of sets of strings when it starts."""
     command = [sys.executable, str(ROOT / "lab/simulation/simulate.py"), *arguments]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -35,7 +35,7 @@ def test_no_seed_of_the_sample_fails(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", [15, 40, 640023])
-def test_a_seed_replays(seed: int) -> None:
+def test_a_seed_gives_the_same_trace_again(seed: int) -> None:
     """The same seed gives the same trace, record by record and write by write, also after another seed.
 
     In 640023 hpa asks for a queue, at intervals that it shortens at random.

@@ -41,10 +41,10 @@ from spillway.wire import TYPE_PREFIX, decode_event, encode_event, event_type
 
 OLD = "cfd3804"
 """Wrote data/: it knew no lending, no volumes, no kinds of work."""
-ROWS = json.loads((DATA / f"events-{OLD}.json").read_text())
+OLD_ROWS = json.loads((DATA / f"events-{OLD}.json").read_text())
 OLD_PROTOS = FileDescriptorSet.FromString((DATA / f"protos-{OLD}.binpb").read_bytes())
 TOPIC_BY_EVENT: dict[type, str] = examples.TOPICS_BY_EVENT
-KNOWN_THEN = {row["type"].removeprefix(TYPE_PREFIX) for row in ROWS}
+KNOWN_THEN = {row["type"].removeprefix(TYPE_PREFIX) for row in OLD_ROWS}
 
 
 def protos_of_this_version() -> FileDescriptorSet:
@@ -147,7 +147,7 @@ def test_what_is_removed_with_its_number_and_name_reserved_is_no_break_and_may_n
 # ── Older records, read by this version ─────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("row", ROWS, ids=id_of_row)
+@pytest.mark.parametrize("row", OLD_ROWS, ids=id_of_row)
 def test_what_the_older_version_wrote_is_read_as_it_was_meant(row: Any) -> None:
     found = examples.read_row(row)
     assert "trouble" not in found
@@ -348,7 +348,7 @@ def test_words_of_a_later_version_are_read_kept_and_stop_no_core(event: type) ->
         DeschedulerState(LendingRules()).apply_event(value, NEVER, 1, NO_NODES)
 
 
-def test_what_a_later_hpa_remembers_is_read_without_what_is_new() -> None:
+def test_a_state_that_a_later_hpa_stored_is_read_without_its_new_fields() -> None:
     text = json.loads(unpack_text(stored_state_bytes(StoredState(changed_ms=7))))
     assert read_stored_state(pack_text(json.dumps(text | {"of_a_later_version": [1]}).encode())) == StoredState(
         changed_ms=7

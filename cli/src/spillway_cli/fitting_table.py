@@ -32,25 +32,25 @@ class Table:
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> Iterator[Text]:
         rows = [[harmless_text(cell) for cell in row] for row in self.rows]
-        shape, notes = self._fitting_shape(rows, options.max_width)
-        yield from self._row_lines(self.columns, shape, "bold")
+        layout, notes = self._fitting_layout(rows, options.max_width)
+        yield from self._row_lines(self.columns, layout, "bold")
         for row in rows:
-            yield from self._row_lines(row, shape, "")
+            yield from self._row_lines(row, layout, "")
             if notes is not None and row[notes]:
                 for line in wrapped_lines(row[notes], options.max_width - len(_INDENT)):
                     yield Text(_INDENT + line, no_wrap=True, overflow="ignore")
 
-    def _fitting_shape(self, rows: Sequence[Sequence[str]], most: int) -> "tuple[_TableLayout, int | None]":
-        """Returns the shape, and the column that gets lines of its own, if any."""
+    def _fitting_layout(self, rows: Sequence[Sequence[str]], most: int) -> "tuple[_TableLayout, int | None]":
+        """Returns the layout, and the column that gets lines of its own, if any."""
         shown = list(range(len(self.columns)))
         filled = [number for number in shown if any(row[number] for row in rows)] or shown
         notes = filled[-1] if not self.columns[filled[-1]] and len(filled) > 1 else None
         beside = filled[:-1] if notes is not None else filled
         for columns, gap, below in ((shown, 2, None), (filled, 2, None), (beside, 2, notes), (beside, 1, notes)):
-            shape = _TableLayout(columns, self._column_widths(rows, columns, most - gap * (len(columns) - 1)), gap)
-            if sum(shape.widths) + gap * (len(columns) - 1) <= most:
-                return shape, below
-        return shape, notes
+            layout = _TableLayout(columns, self._column_widths(rows, columns, most - gap * (len(columns) - 1)), gap)
+            if sum(layout.widths) + gap * (len(columns) - 1) <= most:
+                return layout, below
+        return layout, notes
 
     def _column_widths(self, rows: Sequence[Sequence[str]], shown: Sequence[int], most: int) -> list[int]:
         """Returns the width of each column: its longest line, or less if needed, but at least its longest word."""
@@ -63,16 +63,16 @@ class Table:
             widths[next(n for n, width in enumerate(widths) if width == widest and width > least[n])] -= 1
         return widths
 
-    def _row_lines(self, row: Sequence[str], shape: "_TableLayout", style: str) -> Iterator[Text]:
+    def _row_lines(self, row: Sequence[str], layout: "_TableLayout", style: str) -> Iterator[Text]:
         """Yields the lines of one row. In a row of several lines each column continues below its first line."""
-        cells = [wrapped_lines(row[number], width) for number, width in zip(shape.columns, shape.widths, strict=True)]
+        cells = [wrapped_lines(row[number], width) for number, width in zip(layout.columns, layout.widths, strict=True)]
         for number in range(max(map(len, cells))):
             pieces = []
-            for lines, column, width in zip(cells, shape.columns, shape.widths, strict=True):
+            for lines, column, width in zip(cells, layout.columns, layout.widths, strict=True):
                 piece = lines[number] if number < len(lines) else ""
                 space = " " * (width - cell_len(piece))
                 pieces.append(space + piece if self.columns[column] in self.right else piece + space)
-            yield Text((" " * shape.gap).join(pieces).rstrip(), style=style, no_wrap=True, overflow="ignore")
+            yield Text((" " * layout.gap).join(pieces).rstrip(), style=style, no_wrap=True, overflow="ignore")
 
 
 class _TableLayout(NamedTuple):

@@ -1,6 +1,6 @@
 """Makes foreign text harmless for a terminal: characters that would control it are shown as escapes.
 
-A caller's report or a member API's message may contain characters that set a window's title, hide lines or reverse
+A caller's report or a cluster API's message may contain characters that set a window's title, hide lines or reverse
 text. Everything that the command prints as text goes through here.
 """
 

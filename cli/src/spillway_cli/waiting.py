@@ -147,7 +147,7 @@ async def wait_until_withdrawn(client: LendingClient, cluster: str, seconds: flo
 async def wait_until_handed_over(
     client: PlannerClient, name: str, phase: str, seconds: float, say: Said
 ) -> ClusterReply | None:
-    """Waits until no placement lists a draining cluster, and returns that cluster. Of a leaving cluster it waits until
+    """Waits until no placement lists a draining cluster, and returns that cluster. For a leaving cluster it waits until
     the cluster has left, and returns None.
 
     Fails with the exit code TIMED_OUT.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hpa.core.keda.executor import Activation, PolledTriggers, decide_poll_outcome
-from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
+from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, lag_of_partitions
 from hpa.core.kubernetes.deciding import ScaleTargetSize
 from hpa.core.kubernetes.evaluating import (
     CONTROLLER,
@@ -117,7 +117,7 @@ class ByLag:
             self._sync_autoscaler(queue)
 
     def _poll_trigger(self, queue: Queue) -> None:
-        lag = group_lag(self.trigger, _partition_offsets(queue), {})
+        lag = lag_of_partitions(_partition_offsets(queue), self.trigger, {})
         now_ms = queue.now_s * 1000
         polled = PolledTriggers(lag.active, False, queue.replicas, 0, self.last_active_ms)
         outcome = decide_poll_outcome(self.activation, polled, now_ms)
@@ -127,7 +127,7 @@ class ByLag:
             queue.scale_group(outcome.replicas)
 
     def _sync_autoscaler(self, queue: Queue) -> None:
-        lag = group_lag(self.trigger, _partition_offsets(queue), {})
+        lag = lag_of_partitions(_partition_offsets(queue), self.trigger, {})
         scale = ScaleTargetSize(queue.replicas, queue.replicas)
         observed = ObservedMetrics(scale, NO_PODS, (SeriesReading((lag.metric_milli,)),))
         now_ms = queue.now_s * 1000

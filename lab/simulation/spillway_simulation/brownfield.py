@@ -31,7 +31,7 @@ def scale_by_hand(cluster: SimCluster, name: str, replicas: int) -> None:
 
 
 def plant_deployment(cluster: SimCluster, found: Found) -> None:
-    """Makes it where it is to be."""
+    """Creates the Deployment in this cluster if it is one of those that have it."""
     replicas = dict(found.replicas).get(cluster.name)
     if replicas is None:
         return
@@ -45,14 +45,14 @@ def plant_deployment(cluster: SimCluster, found: Found) -> None:
 
 
 def find_changed_objects(clusters: dict[str, SimCluster], untouched: dict[tuple[str, str], str]) -> Iterator[str]:
-    """Of what nobody may touch, by member and name what its object was, what is not so any more."""
+    """Yields a text for each object that nobody may touch and that changed. untouched: its text by cluster and name."""
     for (member, name), was in untouched.items():
         if marks_and_spec_of(clusters[member], name) != was:
             yield f"{name} in {member}: nobody asked for it, and it is not as it was"
 
 
 def marks_and_spec_of(cluster: SimCluster, name: str) -> str:
-    """What of an object only a write could change: which one it is, its marks and its spec."""
+    """Returns what only a write could change of an object, as a text: its uid, its marks and its spec."""
     found = cluster.get_object("deployments", name, NAMESPACE)
     if found is None:
         return ""

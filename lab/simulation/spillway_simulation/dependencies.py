@@ -92,7 +92,7 @@ def is_any_object_named(text: str, things: Things) -> bool:
 
 
 def find_unresolved_waits(world: World, planner: Planner, known: Known, things: Things) -> Iterator[str]:
-    """Of a workload that names things: what waits, and is not named or reserves a place; in words."""
+    """Yields a sentence for each part that waits for what is there, is silent about it, or reserves a place."""
     assert known.declared is not None
     assert known.placement is not None
     declared, placement = known.declared, known.placement

@@ -67,7 +67,7 @@ class LendingOracle:
         return cluster == self._pool or cluster in self._owners
 
     def note_tampered_node(self, owner: str, node: str) -> None:
-        """Somebody's hands took the mark off, or the virtual node away: until all of it is gone, both may use it."""
+        """Notes that a person removed the mark or the virtual node: until the loan has ended, both sides may use it."""
         self._tampered.add((owner, node))
 
     # ── The log ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -105,7 +105,7 @@ class LendingOracle:
     # ── Writes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def judge_write(self, cluster: str, before: Object | None, after: Object | None) -> None:
-        """A node of an owner or of the pool, by a service; pods' writes tell nothing but that it is to be looked."""
+        """Judges what a service wrote to a node of an owner or of the pool, and, after any write, the present state."""
         node = after or before
         if cluster in self._owners and node is not None:
             self._judge_register_change(cluster, node["metadata"]["name"], register_of(before), register_of(after))

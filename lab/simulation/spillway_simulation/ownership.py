@@ -39,12 +39,12 @@ class Ownership:
         self._orphans.add((cluster, found["metadata"]["uid"]))
 
     def has_orphan_named(self, cluster: str, key: Key) -> bool:
-        """Whether an orphan of this name is there: a part that was placed before that was said is listed no more."""
+        """Returns whether an orphan of this name is there."""
         found = self._clusters[cluster].get_object("deployments", key[1], key[0])
         return found is not None and self.is_orphan(cluster, found)
 
     def note_part_given_up(self, cluster: str, key: Key, newest: Generation) -> None:
-        """Its cluster is declared Lost, and no placement lists the part any more. newest: of its versions so far."""
+        """Notes a part of a Lost cluster that no placement lists any more. newest: its newest version so far."""
         self._given_up[cluster, key] = asyncio.get_running_loop().time(), newest
         found = self._clusters[cluster].get_object("deployments", key[1], key[0])
         if found is not None and members.is_of_our_fleet(found) and not self.is_orphan(cluster, found):
@@ -54,7 +54,7 @@ class Ownership:
         self._away.discard(cluster)
 
     def note_cluster_left(self, cluster: str, newest: Generation) -> None:
-        """newest: of all placements so far; what bears none above it was made before."""
+        """Notes that a cluster left. newest: the newest version of all placements so far; higher ones come later."""
         self._away.add(cluster)
         self.seen["left"] += 1
         self._left[cluster] = asyncio.get_running_loop().time(), newest
@@ -63,7 +63,7 @@ class Ownership:
                 self.note_orphan(cluster, found)
 
     def judge_write(self, cluster: str, key: Key, before: Object | None, after: Object | None, adopted: bool) -> None:
-        """A write that was carried out. adopted: it took the object over, or gave it back, as a placement says."""
+        """Judges a write. adopted: it took the object over, or gave it back, as a placement says."""
         name = f"{'/'.join(key)} in {cluster}"
         at, newest = self._last_given_up(cluster, key)
         in_flight = at >= 0 and SENT.get() <= at + TOLD_SECONDS

@@ -270,7 +270,7 @@ def _falls_left(world: World, scaled: Scaled) -> int:
 
 
 async def judge_scaling_at_rest(world: World, over: float) -> None:
-    """Nothing is decided once loops had their time, while load and capacity stay as they are."""
+    """Judges that nothing is decided any more once loops had their time, while load and capacity do not change."""
     scaling = world.oracle.scaling
     follows = [one for one in world.script.scaled if one.kind == HEADROOM]
     after = HEADROOM_RESTS_AFTER_SECONDS if follows else RESTS_AFTER_SECONDS

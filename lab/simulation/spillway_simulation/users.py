@@ -144,7 +144,7 @@ class User:
             await self._use_key_for_another_request(last)
 
     async def _repeat_request(self, earlier: Earlier) -> None:
-        """The same key, the same answer, and nothing is done a second time."""
+        """Sends a request again with its key: the answer is the same, and nothing is done a second time."""
         again = await self._answer_or_none(earlier.verb, earlier.request, earlier.key)
         self._world.oracle.seen["asked again"] += 1
         if again is None or _numbers_in_reply(again) != earlier.told:
@@ -177,7 +177,7 @@ class User:
         return None
 
     def _note_taken_over(self) -> None:
-        """What was found is what members have now: only who adopts changes more than its replicas."""
+        """Expects the workload as it was found in the clusters: only whoever adopts changes more than its replicas."""
         expected = self.expected
         expected.exists, expected.replicas, expected.configured = True, AS_DECLARED, ""
         expected.taken_over = True

@@ -3,10 +3,11 @@
 from collections.abc import Iterable
 
 from hpa.core.cron import InvalidCron
-from hpa.core.keda import cron_trigger, executor, fallback, formula, jobs, kafka, kafka_metadata
+from hpa.core.keda import cron_trigger, executor, fallback, formula, kafka, kafka_metadata
 from hpa.core.keda.expressions import InvalidExpression
 from hpa.core.keda.functions import ExpressionFailed
 
+from . import keda_jobs
 from .scaling import Json, ms_or_never
 
 # ── Kafka ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -33,7 +34,7 @@ def answer_kafka_metadata(given: Json) -> Json:
 
 
 def has_expected_kafka_metadata(given: Json, expected: Json) -> bool:
-    """Checks the fields of the trigger, and the numbers that the case only observed."""
+    """Compares the trigger's fields with the expected ones, and three more with what was observed of KEDA."""
     answer = answer_kafka_metadata(given)
     if answer["error"] or expected["error"]:
         return bool(answer["error"] == expected["error"])
@@ -100,7 +101,8 @@ def answer_total_lag(given: Json) -> Json:
     before: kafka.Committed = {}
     for poll in given["polls"]:
         rows = [kafka.PartitionOffsets(one["topic"], one["partition"], one["latest"], one["committed"]) for one in poll]
-        lag = kafka.group_lag(trigger, rows, before)
+        chosen = [row for row in rows if trigger.has_partition(row.topic, row.partition)]
+        lag = kafka.lag_of_partitions(chosen, trigger, before)
         before = lag.committed
         answer = {"total_lag": lag.total, "total_lag_with_persistent": lag.true, "active": lag.active}
         found.append(answer | {"metric_milli": lag.metric_milli})
@@ -176,11 +178,24 @@ def answer_formula_function(given: Json) -> Json:
         return {"value_milli": value}
     if kind == "pair":
         try:
-            pairs = formula.trigger_name_by_metric(given["metric"], given["trigger"], given["formula"])
+            pairs = trigger_name_by_metric(given["metric"], given["trigger"], given["formula"])
         except InvalidExpression:
             return {"error": True, "pairs": {}}
         return {"error": False, "pairs": pairs}
     return answer_formula(given)
+
+
+def trigger_name_by_metric(metric: str, trigger: str, formula_text: str) -> dict[str, str]:
+    """Returns {metric: trigger name} when there is a formula, as KEDA does. Raises InvalidExpression for a trigger
+    without a name.
+
+    hpa checks these names when it reads a ScaledObject.
+    """
+    if not formula_text:
+        return {}
+    if not trigger:
+        raise InvalidExpression(f"trigger of metric {metric!r}: expected a name, since there is a formula")
+    return {metric: trigger}
 
 
 def answer_formula(given: Json) -> Json:
@@ -230,9 +245,11 @@ def answer_poll_outcome(given: Json) -> Json:
 
 
 def answer_jobs_wanted(given: Json) -> Json:
-    strategy = jobs.JobStrategy(given["strategy"], given["queue_length_deduction"], given["running_job_percentage"])
-    queue = jobs.Queue(given["max_scale"], given["scale_to"], given["running_jobs"], given["pending_jobs"])
-    found = jobs.jobs_wanted(strategy, queue, given["min_replicas"], given["max_replicas"])
+    strategy = keda_jobs.JobStrategy(
+        given["strategy"], given["queue_length_deduction"], given["running_job_percentage"]
+    )
+    queue = keda_jobs.Queue(given["max_scale"], given["scale_to"], given["running_jobs"], given["pending_jobs"])
+    found = keda_jobs.jobs_wanted(strategy, queue, given["min_replicas"], given["max_replicas"])
     return {
         "effective_max_scale": found.effective_max,
         "scale_to": found.scale_to,

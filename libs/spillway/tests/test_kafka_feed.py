@@ -17,7 +17,7 @@ FIRST, SECOND = (TopicPartition(PLACEMENTS.name, partition) for partition in ran
 
 
 class Log:
-    """What a feed asks of its bus."""
+    """Stands in for the bus: has what a feed asks of it."""
 
     fleet_id, source, access = "f1", "test", None
     settings = KafkaSettings("nowhere:0", batch_pause_seconds=0.0, poll_seconds=0.01, idle_batch_seconds=0.05)
@@ -33,7 +33,10 @@ class Log:
 
 
 class Consumer:
-    """Of two partitions without any record. answers: to fetches, of which each may have brought a marker."""
+    """Stands in for a consumer of two partitions without any record.
+
+    answers: the number of answers to fetches, of which each may have brought a marker.
+    """
 
     def __init__(self) -> None:
         self.positions = {FIRST: 4, SECOND: 0}
@@ -85,7 +88,7 @@ class Uncommitted:
 
 
 async def test_the_ends_are_behind_what_was_committed_though_its_marks_are_not_all_written_yet() -> None:
-    """Who takes a turn reads up to there: what the one before committed last would be missing."""
+    """Whoever takes a turn reads up to these ends. Lower ones would leave out the last commit of the turn before."""
     log = Log()
     log.settings = KafkaSettings("nowhere:0", marks_seconds=DEADLINE_SECONDS, retry_seconds=0.01)
     feed = KafkaFeed(log, Consumer(), Uncommitted(), [PLACEMENTS], None)  # type: ignore[arg-type]

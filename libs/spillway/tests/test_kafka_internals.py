@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 import spillway
 from spillway.kafka import internals
 from spillway.kafka.bus import KafkaBus, KafkaSettings
-from spillway.kafka.internals import POINTS, OtherShape, Point, usable_points
+from spillway.kafka.internals import POINTS, OtherShape, PrivatePoint, usable_points
 from spillway.kafka.member import GroupMember, GroupSeat
 
 PRIVATE_MODULES = ("aiokafka.consumer.", "aiokafka.coordinator.", "aiokafka.producer.", "aiokafka.record.")
@@ -67,7 +67,7 @@ CHANGED = [
 
 
 def name_of(value: object) -> str:
-    return value.name if isinstance(value, Point) else getattr(value, "__name__", str(value))
+    return value.name if isinstance(value, PrivatePoint) else getattr(value, "__name__", str(value))
 
 
 def test_the_version_that_is_pinned_has_all() -> None:
@@ -77,7 +77,9 @@ def test_the_version_that_is_pinned_has_all() -> None:
 
 
 @pytest.mark.parametrize(("point", "owner", "name"), GONE, ids=name_of)
-def test_a_name_that_is_gone_is_noticed(point: Point, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_is_gone_is_noticed(
+    point: PrivatePoint, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Without:
         """As the owner, but for the name."""
 
@@ -95,16 +97,16 @@ def test_a_name_that_is_gone_is_noticed(point: Point, owner: Any, name: str, mon
 
 @pytest.mark.parametrize(("point", "owner", "name"), CHANGED, ids=name_of)
 def test_a_name_that_nobody_reads_any_more_is_noticed(
-    point: Point, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
+    point: PrivatePoint, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else what we replace would be replaced in vain, and nothing would fail."""
     monkeypatch.setattr(owner, name, unlike_any_function)
     assert_noticed(point)
 
 
-def assert_noticed(point: Point) -> None:
+def assert_noticed(point: PrivatePoint) -> None:
     """One line names the point and the version that was found: in the log, or as what ends the start."""
-    ended, usable = "", frozenset[Point]()
+    ended, usable = "", frozenset[PrivatePoint]()
     with capture_logs() as logs:
         try:
             usable = usable_points()
@@ -137,7 +139,7 @@ def test_no_other_kafka_is_asked_where_its_frames_cannot_be_bounded(monkeypatch:
     ids=["on", "off", "the shape differs"],
 )
 async def test_fetch_sessions_are_on_unless_they_are_switched_off_or_cannot_be(
-    fetch_sessions: bool, usable: frozenset[Point], has_sessions: bool
+    fetch_sessions: bool, usable: frozenset[PrivatePoint], has_sessions: bool
 ) -> None:
     bus = KafkaBus(KafkaSettings("127.0.0.1:1", fetch_sessions=fetch_sessions), "", "test")
     bus._usable = usable

@@ -661,7 +661,7 @@ async def test_what_returns_as_the_service_is_to_stop_is_no_error() -> None:
 
 
 class Busy(Brakes):
-    """Each of so many steps decides nothing, and leaves something for the next one."""
+    """Decides nothing in its next `left_to_do` steps, each of which leaves something for the step after it."""
 
     left_to_do = 0
 

@@ -11,7 +11,7 @@ from descheduler.core import recalling
 from descheduler.core.choosing import TRIED_NODES_MAX
 from descheduler.core.declaring import LendingRequest
 from descheduler.core.losses import loss_of, recent_loss_by_controller
-from descheduler.core.needs import needs_of_cluster, pods_with_unknown_shape
+from descheduler.core.needs import needs_of_cluster
 from descheduler.core.recalls_by_name import recall_named_nodes
 from descheduler.core.rules import LendingRules
 from descheduler.core.state import DeschedulerState
@@ -50,6 +50,10 @@ MANIFEST = (
     b'{"kind":"Deployment","spec":{"template":{"metadata":{"labels":{"app":"web"}},'
     b'"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"1"}}}]}}}}'
 )
+
+
+def pods_with_unknown_shape(state: DeschedulerState, cluster: str) -> int:
+    return sum(waits.pods for waits in state.view_of_cluster(cluster).pending.values() if waits.shape is None)
 
 
 def decide_for_all_clusters(

@@ -27,10 +27,10 @@ from .world import (
 )
 
 MEBIBYTE = 1024 * 1024
-DRAINED = scale_policy_manifest(
+DRAIN_POLICY = scale_policy_manifest(
     drain={"within": "5m", "recordsPerSecond": 1, "kafka": {**KAFKA["metadata"], "topic": ""}}
 )
-TRIGGERED = scaled_object_manifest([{"type": "kafka", "metadata": {**KAFKA["metadata"], "topic": ""}}])
+TRIGGER_POLICY = scaled_object_manifest([{"type": "kafka", "metadata": {**KAFKA["metadata"], "topic": ""}}])
 
 
 def largest_backlog(topics: list[str], at_ms: int, random: Random, more: int = 0) -> BacklogObserved:
@@ -54,7 +54,9 @@ NAMES = [
 
 
 @pytest.mark.parametrize("topics", NAMES)
-@pytest.mark.parametrize("manifest", [pytest.param(TRIGGERED, id="ScaledObject"), pytest.param(DRAINED, id="drain")])
+@pytest.mark.parametrize(
+    "manifest", [pytest.param(TRIGGER_POLICY, id="ScaledObject"), pytest.param(DRAIN_POLICY, id="drain")]
+)
 def test_the_largest_backlog_and_the_state_with_it_fit_a_mebibyte(manifest: dict[str, Any], topics: list[str]) -> None:
     made, random = World(), Random(7)
     made.publish_input(workload_declared(1))
@@ -105,7 +107,7 @@ def test_a_backlog_that_is_kept_can_be_read() -> None:
 def test_a_larger_backlog_is_refused_and_unknown(topics: list[str]) -> None:
     made = World()
     made.publish_input(workload_declared(1))
-    made.declare_policy(TRIGGERED)
+    made.declare_policy(TRIGGER_POLICY)
     report = largest_backlog(topics, START_MS + 1_000, Random(7), more=2 * NAME_MAX)
     assert backlog_bytes_max(report) > BACKLOGS_MAX
     taken, (answer,) = ReportCheck(made.state, START_MS + 1_000).accept_reports((report,))
@@ -146,7 +148,7 @@ def test_a_queue_that_is_told_at_any_rate_leaves_a_small_state() -> None:
 def test_a_drain_of_all_topics_takes_a_new_one_for_a_backlog_and_not_for_arrivals() -> None:
     made = World()
     made.publish_input(workload_declared(1))
-    made.declare_policy(DRAINED)
+    made.declare_policy(DRAIN_POLICY)
     for second in range(4):
         topics = {"orders": 100 * second} | ({"bills": 10**6} if second > 1 else {})
         rows = tuple(PartitionBacklog(topic, 0, latest, 0, 0) for topic, latest in topics.items())

@@ -178,7 +178,7 @@ def _clock_changes() -> list[tuple[ZoneInfo, int]]:
 def test_near_a_change_of_the_clocks_a_window_is_open_from_its_start_to_its_end(
     change: tuple[ZoneInfo, int], start: int, minutes: int, days: int, seconds: int
 ) -> None:
-    """Of all starts and ends, in the order of their instants and then of their local times, the last was a start."""
+    """It is open if the last of all its starts and ends was a start. Their order: by instant, then by local time."""
     zone, change_s = change
     first = datetime.fromtimestamp(change_s - 60, zone).replace(tzinfo=None, fold=0) + timedelta(minutes=start)
     last = first + timedelta(minutes=minutes)

@@ -115,7 +115,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_what_requests_leave_is_what_the_state_itself_would_decide_and_those_given_up_leave_nothing(
+def test_a_draft_leads_to_the_state_of_a_direct_decision_and_one_that_is_given_up_changes_nothing(
     steps: list[tuple[str, int]],
 ) -> None:
     drafted, at_once = world_with_two_workloads(), world_with_two_workloads()

@@ -1,7 +1,10 @@
 """A queue is drained in time by one jump, and nobody leaves who is needed."""
 
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +19,6 @@ from hpa.core.own.draining import (
     ConsumerGroup,
     DrainTarget,
     DrainWish,
-    QueuePartition,
     QueuePartitions,
     ServiceRate,
     queue_after_reading,
@@ -27,10 +29,24 @@ from hpa.core.own.draining import (
 FAST = ServiceRate(rate=10.0)
 
 
+@dataclass(frozen=True)
+class QueuePartition:
+    """One row of the columns in QueuePartitions."""
+
+    lag: float
+    arrivals: float
+    waited_s: float = 0.0
+
+
+def queue_of(rows: Sequence[QueuePartition]) -> QueuePartitions:
+    columns = ([one.lag for one in rows], [one.arrivals for one in rows], [one.waited_s for one in rows])
+    return QueuePartitions(*(np.array(column, dtype=np.float64) for column in columns))
+
+
 def drain_wish(
     group: ConsumerGroup, partitions: list[QueuePartition], service: ServiceRate, target: DrainTarget, max_replicas: int
 ) -> DrainWish:
-    return replicas_to_drain(group, QueuePartitions.from_rows(partitions), service, target, max_replicas)
+    return replicas_to_drain(group, queue_of(partitions), service, target, max_replicas)
 
 
 def group_of_size(replicas: int) -> ConsumerGroup:
@@ -162,7 +178,7 @@ def test_who_starts_counts_from_when_it_is_ready() -> None:
     assert found.reason == TO_DRAIN
     for gone_s in (10, 30):
         group = ConsumerGroup(found.replicas, 1, 40.0 - gone_s)
-        then = queue_after_reading(QueuePartitions.from_rows([QueuePartition(150, 0.5)] * 40), 1, service, gone_s)
+        then = queue_after_reading(queue_of([QueuePartition(150, 0.5)] * 40), 1, service, gone_s)
         assert replicas_to_drain(group, then, service, target, 100).replicas == found.replicas
     more = [QueuePartition(280, 0.5)] * 40
     assert drain_wish(ConsumerGroup(found.replicas, 1, 30.0), more, service, target, 100).replicas > found.replicas
@@ -302,11 +318,11 @@ def test_a_longer_queue_is_never_drained_sooner(
     replicas: int, partitions: list[QueuePartition], service: ServiceRate, more: float
 ) -> None:
     longer = [QueuePartition(one.lag + more, one.arrivals) for one in partitions]
-    assert seconds_to_drain(replicas, QueuePartitions.from_rows(longer), service) >= seconds_to_drain(
-        replicas, QueuePartitions.from_rows(partitions), service
+    assert seconds_to_drain(replicas, queue_of(longer), service) >= seconds_to_drain(
+        replicas, queue_of(partitions), service
     )
 
 
 def test_what_never_drains_takes_for_ever() -> None:
-    assert seconds_to_drain(1, QueuePartitions.from_rows([QueuePartition(0, 20)]), FAST) == math.inf
-    assert seconds_to_drain(1, QueuePartitions.from_rows([QueuePartition(5, 10)]), FAST) == math.inf
+    assert seconds_to_drain(1, queue_of([QueuePartition(0, 20)]), FAST) == math.inf
+    assert seconds_to_drain(1, queue_of([QueuePartition(5, 10)]), FAST) == math.inf

@@ -11,7 +11,7 @@ from hpa.core.keda.expressions import InvalidExpression
 from hpa.core.keda.fallback import SCALING_MODIFIERS, Fallback
 from hpa.core.keda.formula import compile_formula, composite_milli
 from hpa.core.keda.functions import FUNCTIONS, ExpressionFailed
-from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
+from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, lag_of_partitions
 from hpa.core.keda.kafka_metadata import InvalidTrigger, merge_ranges, read_kafka_trigger, read_partitions
 
 MILLI = st.sampled_from([0, 1, 1000]) | st.integers(0, 2**63 - 1)
@@ -173,7 +173,7 @@ def test_the_true_lag_is_told_whatever_is_published(lags: list[int], flags: tupl
     even, limit = flags
     trigger = KafkaTrigger("g", topic="t", lag_threshold=threshold, even=even and not limit, limit_to_lagging=limit)
     rows = [PartitionOffsets("t", number, lag, 0) for number, lag in enumerate(lags)]
-    found = group_lag(trigger, rows, {})
+    found = lag_of_partitions(rows, trigger, {})
     assert found.true == sum(lags)
     assert found.active == (sum(lags) > 0)
     bound = sum(1 for lag in lags if lag) if limit else len(lags)

@@ -8,7 +8,7 @@ import yaml
 from hpa.core.keda.cron_trigger import CronTrigger
 from hpa.core.keda.executor import Activation
 from hpa.core.keda.fallback import Fallback
-from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, group_lag
+from hpa.core.keda.kafka import KafkaTrigger, PartitionOffsets, lag_of_partitions
 from hpa.core.kubernetes.pods import PodsSeen
 from hpa.core.kubernetes.policy import (
     AVERAGE_VALUE,
@@ -270,7 +270,7 @@ def test_exact_lag_has_neither_a_dead_zone_nor_one_consumer_too_many(
     assert isinstance(trigger, KafkaTrigger)
     share = [lag // partitions + (number < lag % partitions) for number in range(partitions)]
     rows = [PartitionOffsets("orders.new", number, one, 0) for number, one in enumerate(share)]
-    reading = SeriesReading((group_lag(trigger, rows, {}).metric_milli,))
+    reading = SeriesReading((lag_of_partitions(rows, trigger, {}).metric_milli,))
     assert (
         propose_replicas(found.autoscaler.metrics[0], reading, ReplicaContext(current, current, PodsSeen({}))).replicas
         == expected

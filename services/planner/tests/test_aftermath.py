@@ -161,7 +161,7 @@ def test_it_is_not_taken_back_where_our_own_part_was_not_carried_out(fleet: Flee
     assert take_back_due(fleet, 60) == {}
 
 
-def test_the_time_begins_when_our_part_was_carried_out(fleet: Fleet) -> None:
+def test_the_take_back_time_begins_when_our_part_was_carried_out(fleet: Fleet) -> None:
     scale_workload(fleet, 7)
     take_back_due(fleet, 60)
     report_bound_pods(fleet, 4, spec=7, status=7, updated=7)

@@ -136,7 +136,7 @@ def test_a_cluster_is_lost_by_the_code_of_its_trouble_alone(
     assert (stream.view.lost_seconds(stream.now, AGE_MAX) is not None) == is_lost
 
 
-def test_changed_rows_are_taken(stream: Stream) -> None:
+def test_rows_of_a_change_are_in_the_view(stream: Stream) -> None:
     stream.feed_change(2, node_row("n", 2000), node_row("m", 1000))
     assert stream.total_fit() == 3
 

@@ -309,7 +309,7 @@ def test_what_did_not_bind_at_home_is_kept_where_it_was() -> None:
     assert world.fewest == 12
 
 
-def test_what_did_not_bind_at_home_goes_again_once_it_might_have_been_there_for_so_long() -> None:
+def test_overflow_that_did_not_bind_at_home_goes_again_after_the_hold_and_the_home_time() -> None:
     """The hold after a take-back is against this workload alone: the shape has had room there all the time."""
     world = world_after_peak()
     world.unbound.add("own-1")

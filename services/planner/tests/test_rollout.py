@@ -274,8 +274,7 @@ def report_status(fleet: Fleet, name: str, updated: int | None = None, available
     fleet.state.apply_event(shown, fleet.now)
 
 
-def explained_notes(fleet: Fleet) -> tuple[str, ...]:
-    """The notes of Explain."""
+def notes_of_explanation(fleet: Fleet) -> tuple[str, ...]:
     steps = explanation.explain_placement(fleet.state, ExplainRequest("default", "web"), fleet.next_moment(), None)
     try:
         while True:
@@ -613,7 +612,7 @@ def test_frozen_while_a_cluster_rolls_it_says_at_once_what_will_not_roll_after_t
     assert waiting_reason(fleet) == waits
     apply_events(fleet, (BrakeSet(scope, "a feast", "ann", 1),))
     assert waiting_reason(fleet) == f"{waits}; {held} held: {scope} is frozen by ann: a feast"
-    assert waiting_reason(fleet) in explained_notes(fleet)
+    assert waiting_reason(fleet) in notes_of_explanation(fleet)
     apply_events(fleet, (BrakeReleased(scope, "ann", 2),))
     assert "frozen" not in waiting_reason(fleet)
 

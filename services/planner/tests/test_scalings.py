@@ -463,7 +463,7 @@ def test_what_is_adopted_is_scaled_by_what_is_decided_from_then_on_once_it_is_ta
     assert (web.declare_due_scalings(), web.declared_replicas) == ((), 2)
     web.replay_log()
     assert (web.declare_due_scalings(), web.declared_replicas) == ((), 2)
-    assert explained_notes(web) == (f"scaled by {HPA}, which has not decided on 2",)
+    assert notes_of_explanation(web) == (f"scaled by {HPA}, which has not decided on 2",)
     assert web.apply_manifests(deployment(4)).replicas == 2
     web.tell_events(scale_decided(7, 2))
     web.declare_due_scalings()
@@ -519,7 +519,7 @@ def test_what_is_disowned_is_not_scaled(web: Scaled) -> None:
 # ── What is shown ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def explained_notes(web: Scaled) -> tuple[str, ...]:
+def notes_of_explanation(web: Scaled) -> tuple[str, ...]:
     steps = explain_placement(web.planner_state, ExplainRequest("", "web"), web.fleet.next_moment(), None)
     while True:
         try:
@@ -530,12 +530,12 @@ def explained_notes(web: Scaled) -> tuple[str, ...]:
 
 def test_who_scales_it_is_shown(web: Scaled) -> None:
     assert answers.get_workload(web.planner_state, GetRequest("", "web")).placement.scaled_by == HPA
-    assert explained_notes(web) == (f"scaled by {HPA}, which has decided nothing that is declared yet",)
+    assert notes_of_explanation(web) == (f"scaled by {HPA}, which has decided nothing that is declared yet",)
     web.tell_events(scale_decided(7, 1))
     web.declare_due_scalings()
-    assert explained_notes(web) == (f"scaled by {HPA}: 7: cpu at 80 % of 50 %",)
+    assert notes_of_explanation(web) == (f"scaled by {HPA}: 7: cpu at 80 % of 50 %",)
     web.detach_scale_policy()
-    assert explained_notes(web) == ()
+    assert notes_of_explanation(web) == ()
 
 
 def test_a_simulation_knows_who_scales_what(web: Scaled) -> None:

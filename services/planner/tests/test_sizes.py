@@ -276,10 +276,10 @@ NAMING: list[Any] = [
 
 @pytest.mark.parametrize(("kind", "make"), NAMING)
 @pytest.mark.parametrize("name", ["..", ".", "a/b", "A", "-a", "a_b"])
-def test_what_no_object_can_be_called_is_named_by_no_template(
+def test_a_template_names_nothing_by_a_name_that_no_object_can_have(
     kind: str, make: Callable[[str], Manifest], name: str
 ) -> None:
-    """A cluster is asked for what a template names: by such a name, for something else."""
+    """A cluster is asked for each object that a template names: by such a name it would be asked for something else."""
     read_manifests(manifest_texts(make("a.b-1")))
     with pytest.raises(RequestError) as caught:
         read_manifests(manifest_texts(make(name)))

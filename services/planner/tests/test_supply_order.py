@@ -102,7 +102,9 @@ def test_what_fits_nothing_that_is_idle_now_is_not_refused_but_waits() -> None:
         ),
     ],
 )
-def test_what_no_work_can_have_is_named(spec: dict[str, Any], message: str) -> None:
+def test_a_refusal_of_work_or_supply_classes_names_the_value_and_what_was_expected(
+    spec: dict[str, Any], message: str
+) -> None:
     with pytest.raises(RequestError) as refused:
         read_policy(placement_policy(**spec))
     assert message in refused.value.text

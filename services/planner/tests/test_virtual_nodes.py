@@ -156,7 +156,10 @@ LOANS = st.lists(st.sampled_from([("pool", True), ("other", True), ("pool", Fals
 
 
 def lending_histories(loans: list[tuple[str, bool]], ended: bool) -> tuple[Records, dict[str, Records]]:
-    """What the owner's and the two pools' APIs show, by the protocol. ended: the last loan, too."""
+    """Returns what the APIs of the owner and of the two pools show when the bridge keeps to the protocol.
+
+    ended: whether the last loan has ended, too.
+    """
     closed = replace(virtual_node(cores=0), unschedulable=True)
     pools_own = node_row("pools-own")
     owner, pools = [[owned_node()]], {"pool": [[pools_own]], "other": [[pools_own]]}
@@ -173,7 +176,7 @@ def lending_histories(loans: list[tuple[str, bool]], ended: bool) -> tuple[Recor
 def test_countable_cores_never_exceed_physical_ones(
     loans: list[tuple[str, bool]], ended: bool, data: st.DataObject
 ) -> None:
-    """Over all orders of the clusters' records; told again, and by another collector. Once all were read, as it is."""
+    """In every order of the clusters' records, each also told again or by another collector."""
     owner, pools = lending_histories(loans, ended)
     left = {"own": owner, **pools}
     order = data.draw(st.permutations([name for name, records in left.items() for _ in records[1:]]))

@@ -760,7 +760,7 @@ async def test_a_silent_cluster_delays_no_other(fleet: Any) -> None:
 
 
 @run_on_fleet
-async def test_the_log_out_of_reach_delays_only_what_is_said(fleet: Any) -> None:
+async def test_an_unreachable_log_delays_only_the_status(fleet: Any) -> None:
     await fleet.declare_workload()
     await fleet.start()
     await asyncio.sleep(2)

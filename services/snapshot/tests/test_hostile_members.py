@@ -66,7 +66,7 @@ def test_an_owner_counts_only_in_its_namespace(state: ClusterState, objects: Any
     assert [one.name for one in state.details.pods_of_owners(state.workloads.pod_owners_of(("default", "web")))] == [
         "p1"
     ]
-    assert {(name, group.workload) for name, group in state.waiting_groups_by_name().items()} == {
+    assert {(name, group.workload) for name, group in (state.take_waiting_groups() or {}).items()} == {
         (f"ReplicaSet/attacker/{owner}", "") for owner in ("r1", "r2", "d1")
     }
     state.remove_object(REPLICASETS, objects.replicaset("r2", namespace="attacker"))
@@ -90,7 +90,7 @@ def test_nobody_knows_what_a_pod_asks_for_that_waits_for_more_than_its_bound(
     state: ClusterState, objects: Any, spec: Any
 ) -> None:
     state.upsert_object(PODS, objects.pod("p2", said="no room", spec=spec))
-    assert [(group.pods, group.shape) for group in state.waiting_groups_by_name().values()] == [(1, None)]
+    assert [(group.pods, group.shape) for group in (state.take_waiting_groups() or {}).values()] == [(1, None)]
 
 
 def test_a_pod_of_more_containers_than_its_bound_cannot_be_read(state: ClusterState, objects: Any) -> None:

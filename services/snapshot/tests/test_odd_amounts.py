@@ -31,7 +31,7 @@ def test_whatever_nodes_and_pods_say_sums_over_a_cluster_stay_within_64_bits(
     containers = [{"name": "c", "resources": {"requests": waiting}}]
     state.upsert_object(PODS, objects.pod("w", owner="rs1", said="0/3 nodes", spec={"containers": containers}))
     (row,) = state.take_changes().rows
-    (group,) = state.waiting_groups_by_name().values()
+    (group,) = (state.take_waiting_groups() or {}).values()
     wanted = dict(group.shape.requests) if group.shape is not None else {}
     for amounts in (row.allocatable, row.requested, wanted):
         assert all(0 <= amount <= (PODS_MAX if name == "pods" else AMOUNT_MAX) for name, amount in amounts.items())

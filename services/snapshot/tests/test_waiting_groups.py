@@ -17,7 +17,7 @@ def state() -> ClusterState:
 
 
 def pods_and_reason_by_group(state: ClusterState) -> dict[str, tuple[int, str]]:
-    return {name: (group.pods, group.reason) for name, group in state.waiting_groups_by_name().items()}
+    return {name: (group.pods, group.reason) for name, group in (state.take_waiting_groups() or {}).items()}
 
 
 def test_a_message_about_one_pod_sums_its_group_alone(state: ClusterState, objects: Any, calls_of: Any) -> None:
@@ -64,12 +64,13 @@ def test_a_namespace_has_a_bounded_number_of_groups(
     state.upsert_object(PODS, objects.pod("w1", owner="r1", said="no room"))
     state.upsert_object(PODS, objects.pod("q1", said="no room", namespace="shop"))
     of_others = {"default/web": (1, "no room"), "Pod/shop/q1": (1, "no room")}
-    assert pods_and_reason_by_group(state) == of_others | {
+    groups = state.take_waiting_groups() or {}
+    assert {name: (group.pods, group.reason) for name, group in groups.items()} == of_others | {
         "Pod/attacker/p0": (1, "no room"),
         "Pod/attacker/p1": (1, "no room"),
         "Others/attacker/": (3, OTHERS_REASON),
     }
-    assert state.waiting_groups_by_name()["Others/attacker/"].shape is None
+    assert groups["Others/attacker/"].shape is None
     state.upsert_object(PODS, objects.pod("p3", "n1", namespace="attacker"))
     assert pods_and_reason_by_group(state)["Others/attacker/"] == (2, OTHERS_REASON)
     for pod in pods:

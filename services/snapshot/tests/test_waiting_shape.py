@@ -34,7 +34,7 @@ def shape_of_waiting_pods(objects: Any, *pods: Any) -> Shape | None:
     state = ClusterState("f1", SnapshotSettings())
     for pod in pods:
         state.upsert_object(PODS, pod)
-    (group,) = state.waiting_groups_by_name().values()
+    (group,) = (state.take_waiting_groups() or {}).values()
     return group.shape
 
 

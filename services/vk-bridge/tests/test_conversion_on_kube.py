@@ -118,7 +118,7 @@ def test_a_pool_pod_that_baseline_would_stop_is_refused(sent: Sent) -> None:
     assert len(sent.stopped) > STOPPED_MIN
 
 
-def test_restricted_would_stop_what_is_let_in_on_purpose_and_nothing_else(sent: Sent) -> None:
+def test_pod_security_restricted_would_stop_only_what_is_let_in_on_purpose(sent: Sent) -> None:
     stopped = sent.tried[ANY].let_in.keys() - sent.tried[RESTRICTED].let_in.keys()
     named = [violated_checks(sent.tried[RESTRICTED].refused[name]) for name in stopped]
     assert all(named)

@@ -26,7 +26,7 @@ STATE_ORPHANED: Final = "Orphaned"
 
 @dataclass(frozen=True, slots=True)
 class JobEnd:
-    """The state of a Job that makes no pods. condition: the condition's type, Complete, Failed or Suspended."""
+    """The state of a Job that makes no pods now. condition: the condition's type, Complete, Failed or Suspended."""
 
     condition: str
     succeeded: int

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from spillway.model_basics import NO_GENERATION, ClusterInput, Generation, ObjectReference
 
@@ -56,6 +56,7 @@ HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 LabelSet = tuple[tuple[str, str], ...]
 """Labels sorted by key."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +185,30 @@ class PodTraits:
 
 
 class _HashedOnce:
-    """Adds a slot that caches the hash, because shapes, policies and their parts are keys in many tables."""
+    """Has the slot in which _cache_hash keeps the hash of a value."""
 
     __slots__ = ("hashed",)
 
 
+def _cache_hash(value_class: type[T]) -> type[T]:
+    """Lets values of a frozen dataclass compute their hash once, because they are keys in many tables.
+
+    The hash is that of the dataclass: over all fields that are compared.
+    """
+    compute_hash = value_class.__hash__
+
+    def cached_hash(value: T) -> int:
+        known: int | None = getattr(value, "hashed", None)
+        if known is None:
+            known = compute_hash(value)
+            object.__setattr__(value, "hashed", known)
+        return known
+
+    value_class.__hash__ = cached_hash  # type: ignore[assignment,method-assign]
+    return value_class
+
+
+@_cache_hash
 @dataclass(frozen=True, slots=True)
 class Shape(_HashedOnce):
     """The demands of one replica on a node.
@@ -219,15 +239,6 @@ class Shape(_HashedOnce):
     traits: PodTraits = field(default=PodTraits(), compare=False)
     template: str = field(default="", compare=False)
     overhead_of: str = field(default="", compare=False)
-
-    def __hash__(self) -> int:
-        known: int | None = getattr(self, "hashed", None)
-        if known is None:
-            asks = (self.namespace, self.requests, self.node_selector, self.node_terms, self.tolerations)
-            looks = (self.host_ports, self.apart, self.spread, self.unmodelled, self.near, self.node_name)
-            known = hash((asks, looks, self.volume_claims, self.volume_limits))
-            object.__setattr__(self, "hashed", known)
-        return known
 
 
 class PodTable(NamedTuple):
@@ -279,6 +290,7 @@ class ClusterWeight:
     weight: int
 
 
+@_cache_hash
 @dataclass(frozen=True, slots=True)
 class Tier(_HashedOnce):
     """One step of a policy: which clusters, how replicas are split among them, and on which nodes.
@@ -292,13 +304,6 @@ class Tier(_HashedOnce):
     split: str
     node_groups: bool
     weights: tuple[ClusterWeight, ...] = ()
-
-    def __hash__(self) -> int:
-        known: int | None = getattr(self, "hashed", None)
-        if known is None:
-            known = hash((self.name, self.clusters, self.split, self.node_groups, self.weights))
-            object.__setattr__(self, "hashed", known)
-        return known
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,6 +327,7 @@ class GroupSpread:
     groups_max: int
 
 
+@_cache_hash
 @dataclass(frozen=True, slots=True)
 class Strategy(_HashedOnce):
     """A way to divide replicas that replaces the splits of the tiers, one of STRATEGIES.
@@ -336,14 +342,8 @@ class Strategy(_HashedOnce):
     alternatives: bool = False
     avoid_disruption: bool = True
 
-    def __hash__(self) -> int:
-        known: int | None = getattr(self, "hashed", None)
-        if known is None:
-            known = hash((self.name, self.weights, self.spread, self.alternatives, self.avoid_disruption))
-            object.__setattr__(self, "hashed", known)
-        return known
 
-
+@_cache_hash
 @dataclass(frozen=True, slots=True)
 class Policy(_HashedOnce):
     """The placement policy of a workload: the clusters for its replicas, and their order.
@@ -363,14 +363,6 @@ class Policy(_HashedOnce):
     priority: int = 0
     overflow_stays: bool = False
     work: str = "Online"
-
-    def __hash__(self) -> int:
-        known: int | None = getattr(self, "hashed", None)
-        if known is None:
-            numbers = (self.on_cluster_loss_seconds, self.rollout_all, self.priority, self.overflow_stays)
-            known = hash((self.tiers, self.limits, self.unplaceable, numbers, self.strategy, self.work))
-            object.__setattr__(self, "hashed", known)
-        return known
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,12 +158,6 @@ class ClusterApi(Lists):
         time."""
         return Reflector(self, kind, objects.selector_params(label_selector, ""), paged=True).changes()
 
-    def follow_manifests(
-        self, kind: Kind, *, label_selector: str = "", field_selector: str = ""
-    ) -> AsyncIterator[tuple[Change, ...]]:
-        """Follows as `follow_objects` does, but yields whole manifests instead of values of the kind's type."""
-        return Reflector(self, kind, objects.selector_params(label_selector, field_selector), whole=True).changes()
-
     async def count_nodes_and_pods(self) -> Probe:
         """Counts nodes and pods by quorum reads, so that the answer is from the store and not from a cache."""
         started_at = asyncio.get_running_loop().time()

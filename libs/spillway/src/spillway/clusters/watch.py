@@ -77,17 +77,16 @@ class _KnownObjects:
     Beyond a bound, add_object raises TooMuch with the bound's name. Then the reader needs a new list.
     """
 
-    def __init__(self, api: Lists, kind: Kind, listed: Iterable[Place], *, whole: bool) -> None:
+    def __init__(self, api: Lists, kind: Kind, listed: Iterable[Place]) -> None:
         self._bytes_by_place = dict.fromkeys(listed, 0)
         self._bytes = 0
         self._api, self._kind = api, kind
-        self._bytes_bound = "whole_list_bytes_max" if whole else "list_bytes_max"
 
     def add_object(self, place: Place, kept_bytes: int) -> None:
         self._bytes += kept_bytes - self._bytes_by_place.get(place, 0)
         self._bytes_by_place[place] = kept_bytes
         self._check_bound(len(self._bytes_by_place), "list_objects_max")
-        self._check_bound(self._bytes, self._bytes_bound)
+        self._check_bound(self._bytes, "list_bytes_max")
 
     def remove_object(self, place: Place) -> None:
         self._bytes -= self._bytes_by_place.pop(place, 0)
@@ -102,6 +101,10 @@ class _KnownObjects:
 Change = ListedObjects | ListedPage | PagesEnded | ObjectUpserted | ObjectRemoved | StreamAlive | FollowingFailed
 
 
+def _place_of_object(found: Any) -> Place:
+    return found.metadata.uid, found.metadata.namespace, found.metadata.name
+
+
 class Reflector:
     """Lists the objects of one kind, then watches them.
 
@@ -110,17 +113,14 @@ class Reflector:
 
     Watches bring nothing after an API server's etcd was restored from a backup. Its versions go on from the backup, and
     it reports no change until they pass the requested version.
-    whole: yields objects as manifests, not as the kind's type. paged: yields lists as ListedPage and PagesEnded, so
-    that memory never holds a whole list.
+    paged: yields lists as ListedPage and PagesEnded, so that memory never holds a whole list.
     """
 
-    def __init__(
-        self, api: Lists, kind: Kind, params: Mapping[str, str], *, whole: bool = False, paged: bool = False
-    ) -> None:
+    def __init__(self, api: Lists, kind: Kind, params: Mapping[str, str], *, paged: bool = False) -> None:
         self._api = api
         self._kind = kind
         self._params = params
-        self._whole, self._paged = whole, paged
+        self._paged = paged
         self._version = ""  # The version to watch from; empty: list first.
         self._setbacks = 0  # The number of failures in a row.
         self._watching_since: float | None = None
@@ -184,12 +184,12 @@ class Reflector:
     async def _list_objects(self) -> AsyncGenerator[Change, None]:
         objects, places, version = list[Any](), set[Place](), ""
         with metrics.LIST_SECONDS.labels(self._kind.plural).time():
-            async with aclosing(self._api.each_page(self._kind, self._params, whole=self._whole)) as pages:
+            async with aclosing(self._api.each_page(self._kind, self._params)) as pages:
                 async for found, version in pages:
                     if not version:
                         why = f"a list of {self._kind.plural} has no resourceVersion"
                         raise ClusterUnreachable(self._api.name, "garbage", why)
-                    places.update(map(self._place_of_object, found))
+                    places.update(map(_place_of_object, found))
                     if self._paged:
                         yield ListedPage(found)
                     else:
@@ -232,39 +232,26 @@ class Reflector:
                 await asyncio.sleep(0)  # Chunks that have arrived would otherwise keep other tasks from running.
 
     def _known_from_list(self, listed: Iterable[Place]) -> _KnownObjects:
-        return _KnownObjects(self._api, self._kind, listed, whole=self._whole)
+        return _KnownObjects(self._api, self._kind, listed)
 
-    def _place_of_object(self, found: Any) -> Place:
-        if self._whole:
-            metadata = found.get("metadata") or {}
-            return metadata.get("uid", ""), metadata.get("namespace", ""), metadata.get("name", "")
-        return found.metadata.uid, found.metadata.namespace, found.metadata.name
-
-    def _update_known_objects(self, found: Any, text: msgspec.Raw, *, is_gone: bool) -> None:
+    def _update_known_objects(self, found: Any, *, is_gone: bool) -> None:
         """Counts an object from a watch event, or its deletion. Raises TooMuch beyond a bound."""
         if is_gone:
-            self._known.remove_object(self._place_of_object(found))
+            self._known.remove_object(_place_of_object(found))
         else:
-            kept = bytes(text) if self._whole else msgspec.json.encode(found)
-            self._known.add_object(self._place_of_object(found), answers.estimated_memory_bytes(kept))
-
-    def _decode_object(self, text: msgspec.Raw) -> tuple[Any, str]:
-        """Returns the object of an event, and its version."""
-        if self._whole:
-            version = self._api.decode_json(answers.BOOKMARK, text).metadata.resource_version
-            return self._api.decode_manifest(self._kind, text), version
-        found = self._api.decode_json(objects.object_decoder(self._kind), text)
-        return found, found.metadata.resource_version
+            kept_bytes = answers.estimated_memory_bytes(msgspec.json.encode(found))
+            self._known.add_object(_place_of_object(found), kept_bytes)
 
     def _parse_change(self, line: bytes) -> Change:
         event = self._api.decode_json(answers.WATCH_EVENT, line)
         if event.type in ("ADDED", "MODIFIED", "DELETED"):
-            found, version = self._decode_object(event.object)
+            found = self._api.decode_json(objects.object_decoder(self._kind), event.object)
+            version = found.metadata.resource_version
             if len(version) > answers.VERSION_CHARACTERS_MAX:
                 raise ClusterUnreachable(self._api.name, "garbage", f"a version of {len(version)} characters")
             self._version = version
             is_gone = event.type == "DELETED"
-            self._update_known_objects(found, event.object, is_gone=is_gone)
+            self._update_known_objects(found, is_gone=is_gone)
             return ObjectRemoved(found) if is_gone else ObjectUpserted(found)
         if event.type == "BOOKMARK":
             self._version = self._api.decode_json(answers.BOOKMARK, event.object).metadata.resource_version

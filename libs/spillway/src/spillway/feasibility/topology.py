@@ -215,7 +215,7 @@ class _Nested:
         return [int(one) for one in found[found > emptiest]]
 
     def _has_bend_between(self, index: int, least: int, most: int, lost: int) -> bool:
-        """Returns whether the room of an outermost domain grows between these levels from less than `lost` to more."""
+        """Returns whether an outermost domain has room for less than `lost` at the level `least`, more at `most`."""
         if not lost:
             return False
         last = len(self.ceilings) - 1
@@ -272,7 +272,7 @@ def _nested_ceilings(takes: Int64s, ceilings: Sequence[Ceiling]) -> _Nested | No
     if len(ceilings) < 2:
         return None
     rows = np.flatnonzero(takes)
-    levels = [_with_singles(ceiling, rows) for ceiling in ceilings]
+    levels = [_with_single_node_domains(ceiling, rows) for ceiling in ceilings]
     parents = []
     for inner, outer in pairwise(levels):
         parent = np.full(len(inner.present), NO_DOMAIN, np.int64)
@@ -289,8 +289,8 @@ def _domains_in_play(ceiling: Ceiling, takes: Int64s) -> int:
     return int(np.count_nonzero(np.bincount(domains[domains != NO_DOMAIN]))) + (without + 1 if without else 0)
 
 
-def _with_singles(ceiling: Ceiling, rows: Int64s) -> Ceiling:
-    """Returns the ceiling with a new domain for each of these rows that has none. It never limits such a domain."""
+def _with_single_node_domains(ceiling: Ceiling, rows: Int64s) -> Ceiling:
+    """Returns the ceiling with a domain of its own for each of these rows that has none. It limits none of these."""
     alone = rows[ceiling.domains[rows] == NO_DOMAIN]
     if not len(alone):
         return ceiling

@@ -74,7 +74,7 @@ class KafkaBus:
         self.access = load_kafka_access(settings.bootstrap, settings.security)
         self._wanted_fleet = fleet
         self._state = TopicsState("", {})
-        self._usable: frozenset[internals.Point] = frozenset()
+        self._usable: frozenset[internals.PrivatePoint] = frozenset()
         self._producer: Any = None
         self._opening = asyncio.Lock()
         self._in_flight = asyncio.Semaphore(settings.publishes_in_flight_max)

@@ -34,7 +34,7 @@ CONSUMER, FETCHER, COORDINATOR, STICKY, CONNECTION = (
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class PrivatePoint:
     """One use of a private part of aiokafka. number: of its row in ADR 36. Docstrings
     of the functions that use the point begin with this number.
 
@@ -63,7 +63,7 @@ def _fetch_request_lacks() -> str:
     return f"FetchRequest_v11 has no {', '.join(lacks)}" if lacks else ""
 
 
-TOPICS_AT_ONCE: Final = Point(
+TOPICS_AT_ONCE: Final = PrivatePoint(
     1,
     "topics are learnt of at once",
     needed=False,
@@ -71,7 +71,7 @@ TOPICS_AT_ONCE: Final = Point(
     has=("aiokafka.client:AIOKafkaClient.set_topics",),
     uses={f"{CONSUMER}.__init__": ("_client",)},
 )
-FETCH_SESSIONS: Final = Point(
+FETCH_SESSIONS: Final = PrivatePoint(
     2,
     "fetch sessions",
     needed=False,
@@ -84,7 +84,7 @@ FETCH_SESSIONS: Final = Point(
     },
     tried=_fetch_request_lacks,
 )
-GENERATION: Final = Point(
+GENERATION: Final = PrivatePoint(
     3,
     "by which generation a member holds what it holds",
     needed=True,
@@ -97,7 +97,7 @@ GENERATION: Final = Point(
         f"{STICKY}.metadata": ("member_assignment",),
     },
 )
-GOOD_BYE: Final = Point(
+GOOD_BYE: Final = PrivatePoint(
     4,
     "a static member says good-bye",
     needed=False,
@@ -107,7 +107,7 @@ GOOD_BYE: Final = Point(
         f"{COORDINATOR}._maybe_leave_group": ("_group_instance_id",),
     },
 )
-OPEN_ENDS: Final = Point(
+OPEN_ENDS: Final = PrivatePoint(
     5,
     "a transaction marks partitions in which it writes nothing",
     needed=True,
@@ -115,7 +115,7 @@ OPEN_ENDS: Final = Point(
     has=("aiokafka.producer.transaction_manager:TransactionManager.maybe_add_partition_to_txn",),
     uses={"aiokafka:AIOKafkaProducer.__init__": ("_txn_manager",)},
 )
-RECORDS: Final = Point(
+RECORDS: Final = PrivatePoint(
     6,
     "batches are taken apart by our own rules",
     needed=True,
@@ -130,7 +130,7 @@ RECORDS: Final = Point(
         "aiokafka.consumer.fetcher:PartitionRecords._unpack_records": ("has_next", "next_batch", "validate_crc"),
     },
 )
-TRANSACTION_RETRY: Final = Point(
+TRANSACTION_RETRY: Final = PrivatePoint(
     7,
     "the pause after which a transaction asks again whether the broker has written the commit markers of the "
     "previous one",
@@ -139,7 +139,7 @@ TRANSACTION_RETRY: Final = Point(
     has=("aiokafka.producer.sender:BACKOFF_OVERRIDE",),
     uses={"aiokafka.producer.sender:AddPartitionsToTxnHandler.handle_response": ("BACKOFF_OVERRIDE",)},
 )
-BOUNDED_FRAMES: Final = Point(
+BOUNDED_FRAMES: Final = PrivatePoint(
     8,
     "frames and connections of other people's brokers are bounded",
     needed=False,
@@ -172,7 +172,7 @@ class OtherShape(OperatorError):
     """Raised if the installed aiokafka does not have a point that is required."""
 
 
-def usable_points() -> frozenset[Point]:
+def usable_points() -> frozenset[PrivatePoint]:
     """Returns the points that can be used with the installed aiokafka.
 
     Each other point is logged with what it lacks. Raises OtherShape if such a point is needed.
@@ -193,15 +193,15 @@ def usable_points() -> frozenset[Point]:
     return frozenset(usable)
 
 
-def _point_text(point: Point, lacks: str) -> str:
+def _point_text(point: PrivatePoint, lacks: str) -> str:
     return f"aiokafka {aiokafka.__version__}, point {point.number} of docs/adr/0036 ({point.name}): {lacks}"
 
 
-def _other_shape(point: Point, lacks: str) -> OtherShape:
+def _other_shape(point: PrivatePoint, lacks: str) -> OtherShape:
     return OtherShape(f"{_point_text(point, lacks)}: {point.without}: expected the version that is pinned")
 
 
-def _missing_parts(point: Point) -> str:
+def _missing_parts(point: PrivatePoint) -> str:
     """Returns the parts of the point's shape that are missing; "" when all exist."""
     absent = [f"no {name}" for name in point.has if _find_object(name) is None]
     unread = [f"{function} does not use {name}" for function, name in _unused_names(point)]
@@ -211,7 +211,7 @@ def _missing_parts(point: Point) -> str:
         return repr(error)
 
 
-def _unused_names(point: Point) -> Iterator[tuple[str, str]]:
+def _unused_names(point: PrivatePoint) -> Iterator[tuple[str, str]]:
     """Yields (function, name) for each name that the function should use but does not."""
     for function, names in point.uses.items():
         code = getattr(inspect.unwrap(_find_object(function) or (lambda: None)), "__code__", None)

@@ -25,7 +25,9 @@ LOG_SECONDS: Final = 10.0
 """The shortest time between two log lines about connections that were closed or refused."""
 EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _BACKLOG: Final = 512
+"""The connections that wait in the kernel to be accepted. Its own bound (net.core.somaxconn) may be lower."""
 _RETRY_SECONDS: Final = 0.1
+"""The pause after the process had no file descriptor left. Without it the loop would try all the time."""
 _NOT_HERE: Final = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 

@@ -36,6 +36,7 @@ CONNECT_OPTION: Final = "grpc.min_reconnect_backoff_ms"
 s."""
 
 _REPLY_BYTES_MAX = 64 * 2**20
+"""The most bytes of one answer: a server sends none that is larger (docs/security.md)."""
 _LEADER_SECONDS = 1.0
 """The longest time that a read waits for the active instance after a standby has answered it."""
 

@@ -39,6 +39,7 @@ STRANGERS_CALLS_MAX: Final = 8
 FLUSH_SECONDS: Final = 1.0
 """The most seconds that the server's last data may take to reach clients after the server has ended."""
 _FLUSH_LOOK_SECONDS: Final = 0.01
+"""The pause between two looks whether all of that data has gone. It is short beside FLUSH_SECONDS."""
 
 
 class Front:

@@ -46,6 +46,7 @@ REOPEN_SECONDS: Final = 10.0
 UNNAMED: Final = "(a certificate of no caller)"
 """The name for which the connections of all clients count whose certificate names no caller."""
 _RETRY_SECONDS: Final = 0.02
+"""The pause between two attempts to open a server. It is short, because nobody is served meanwhile."""
 _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_metadata_size", METADATA_BYTES_MAX),

@@ -1,6 +1,6 @@
 """Limits on the pods of a caller: Pod Security, priority classes, service accounts; and on objects placed with them.
 
-A pod with root on its node escapes the limits of its namespace. Members that enforce Pod Security refuse such pods
+A pod with root on its node escapes the limits of its namespace. Clusters that enforce Pod Security refuse such pods
 themselves. Here they are refused for every cluster, before anything is decided.
 """
 

@@ -21,6 +21,7 @@ from spillway.rpc.accepting import TIME, ConnectionAcceptor, RefusalLog, connect
 from spillway.rpc.connections import ConnectionCounts
 
 _AFTER_A_BUG_SECONDS: Final = 1.0
+"""The pause before connections are accepted again after a bug. Without it the log could fill with the same error."""
 
 log = structlog.get_logger()
 

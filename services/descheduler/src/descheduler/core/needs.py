@@ -39,11 +39,6 @@ def needs_of_cluster(state: DeschedulerState, cluster: str) -> list[PendingNeed]
     ]
 
 
-def pods_with_unknown_shape(state: DeschedulerState, cluster: str) -> int:
-    """Returns the number of pending pods with an unknown shape."""
-    return sum(waits.pods for waits in state.view_of_cluster(cluster).pending.values() if waits.shape is None)
-
-
 def _declared_shape(state: DeschedulerState, namespace: str, name: str) -> Shape | None:
     """Returns the shape of the declared template. The admitted shape is known only once one of its pods waits."""
     manifest = state.manifests.get((namespace, name))

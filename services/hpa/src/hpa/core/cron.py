@@ -126,7 +126,11 @@ def _parse_digits(text: str, bounds: CronFieldBounds, line: str) -> int:
 
 @lru_cache(maxsize=1024)
 def parse_zone(name: str) -> ZoneInfo:
-    """Returns the time zone of that name. Raises InvalidCron."""
+    """Returns the time zone of that name. Raises InvalidCron.
+
+    zoneinfo reads the tz database, which stays the same while the process runs, and keeps each zone: so the result
+    depends on the name alone, though this is a core.
+    """
     try:
         return ZoneInfo(name or "UTC")
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:

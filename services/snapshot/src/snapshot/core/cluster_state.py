@@ -234,10 +234,6 @@ class ClusterState:
         self._groups.changed = False
         return self._groups.groups()
 
-    def waiting_groups_by_name(self) -> dict[str, WaitingGroup]:
-        self._groups.refresh_groups(self.workloads.dirty)
-        return self._groups.groups()
-
 
 def _tables_without_terms(tables: dict[PodTable, int], namespaces: frozenset[str]) -> dict[PodTable, int]:
     """Returns the tables without the terms of pods in these namespaces; the same dict when there are none."""

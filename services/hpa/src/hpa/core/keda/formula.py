@@ -66,15 +66,6 @@ def composite_milli(
     return int64_of_double(fallback.replicas * target * 1000)
 
 
-def trigger_name_by_metric(metric: str, trigger: str, formula: str) -> dict[str, str]:
-    """Returns {metric: trigger name} when there is a formula. Raises InvalidExpression for a trigger without a name."""
-    if not formula:
-        return {}
-    if not trigger:
-        raise InvalidExpression(f"trigger of metric {metric!r}: expected a name, since there is a formula")
-    return {metric: trigger}
-
-
 def is_name_used(names: Sequence[str], name: str) -> bool:
     """Returns whether a name is already used. Upper and lower case count as equal."""
     return name.lower() in (one.lower() for one in names)

@@ -84,13 +84,11 @@ class Lag(Struct, frozen=True):
         return max(self.total, 0) * 1000
 
 
-def group_lag(trigger: KafkaTrigger, rows: Sequence[PartitionOffsets], before: Committed) -> Lag:
-    """Returns the lag of all partitions that the trigger counts. before: the committed offsets of the last poll."""
-    return lag_of_partitions([row for row in rows if trigger.has_partition(row.topic, row.partition)], trigger, before)
-
-
 def lag_of_partitions(chosen: Sequence[PartitionOffsets], trigger: KafkaTrigger, before: Committed) -> Lag:
-    """Returns the lag of these partitions. chosen: all partitions that the trigger counts, and no others."""
+    """Returns the lag of these partitions.
+
+    chosen: all partitions that the trigger counts, and no others. before: the committed offsets of the last poll.
+    """
     lags = [(row, *partition_lag(trigger, row, before)) for row in chosen]
     total = sum(lag for _, lag, _ in lags)
     true = sum(with_persistent for _, _, with_persistent in lags)

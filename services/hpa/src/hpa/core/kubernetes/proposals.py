@@ -101,7 +101,7 @@ class MetricProposal(Struct, frozen=True):
     failures: tuple[MetricFailure, ...]
 
 
-def largest_proposal(metrics: Sequence[Metric], readings: Sequence[Reading], scene: ReplicaContext) -> MetricProposal:
+def largest_proposal(metrics: Sequence[Metric], readings: Sequence[Reading], context: ReplicaContext) -> MetricProposal:
     """Returns the largest number that any metric asks for.
 
     If some metrics failed, a largest number below the current size is no conclusion, because a failed metric might ask
@@ -113,7 +113,7 @@ def largest_proposal(metrics: Sequence[Metric], readings: Sequence[Reading], sce
     failures: list[MetricFailure] = []
     for metric, reading in zip(metrics, readings, strict=True):
         try:
-            found = propose_replicas(metric, reading, scene)
+            found = propose_replicas(metric, reading, context)
         except FAILURES as error:
             failures.append(MetricFailure(FAILED_REASONS.get(metric.source, INVALID_SOURCE), str(error)))
             statuses.append(MetricStatus())
@@ -121,12 +121,12 @@ def largest_proposal(metrics: Sequence[Metric], readings: Sequence[Reading], sce
         statuses.append(metric_status_of(metric, found))
         if not name or found.replicas > most:
             most, name = found.replicas, describe_metric(metric)
-    if len(failures) >= len(metrics) or (failures and most < scene.current):
+    if len(failures) >= len(metrics) or (failures and most < context.current):
         return MetricProposal(None, "", tuple(statuses), tuple(failures))
     return MetricProposal(most, name, tuple(statuses), tuple(failures))
 
 
-def propose_replicas(metric: Metric, reading: Reading, scene: ReplicaContext) -> Proposal:
+def propose_replicas(metric: Metric, reading: Reading, context: ReplicaContext) -> Proposal:
     """Returns the number that one metric asks for. Raises one of FAILURES."""
     if metric.source not in FAILED_REASONS:
         raise InvalidTarget(f"unknown metric source type {metric.source!r}")
@@ -135,10 +135,10 @@ def propose_replicas(metric: Metric, reading: Reading, scene: ReplicaContext) ->
     if isinstance(reading, UnavailableMetric):
         raise NoUsableMetrics(f"unable to get {describe_metric(metric)}: {reading.message}")
     if not metric.tolerant:
-        scene = replace(scene, tolerance=NO_TOLERANCE)
+        context = replace(context, tolerance=NO_TOLERANCE)
     if isinstance(reading, SeriesReading):
-        return _propose_from_series(metric, reading, scene, metric.target.amount)
-    return _propose_from_pods(metric, reading, scene, metric.target.amount)
+        return _propose_from_series(metric, reading, context, metric.target.amount)
+    return _propose_from_pods(metric, reading, context, metric.target.amount)
 
 
 _TARGETS: Final = {
@@ -151,16 +151,16 @@ _TARGETS: Final = {
 
 
 def _propose_from_pods(
-    metric: Metric, reading: PodReading | TotalsReading, scene: ReplicaContext, amount: int
+    metric: Metric, reading: PodReading | TotalsReading, context: ReplicaContext, amount: int
 ) -> Proposal:
     if isinstance(reading, TotalsReading):
         totals = reading.counted.usable_totals()
     else:
-        rule = metric_rule_of(metric, pod_level_resources=scene.pod_level_resources)
-        totals = totals_of(scene.seen, reading.samples, rule, scene.readiness, scene.now_ms)
+        rule = metric_rule_of(metric, pod_level_resources=context.pod_level_resources)
+        totals = totals_of(context.seen, reading.samples, rule, context.readiness, context.now_ms)
     if metric.target.kind == UTILIZATION:
-        return replicas.propose_by_utilization(scene, totals, amount)
-    return replicas.propose_by_average(scene, totals, amount)
+        return replicas.propose_by_utilization(context, totals, amount)
+    return replicas.propose_by_average(context, totals, amount)
 
 
 def metric_rule_of(metric: Metric, *, pod_level_resources: bool = True) -> MetricRule:
@@ -171,17 +171,17 @@ def metric_rule_of(metric: Metric, *, pod_level_resources: bool = True) -> Metri
     return MetricRule(metric.name, metric.container, percent, pod_level_resources)
 
 
-def _propose_from_series(metric: Metric, reading: SeriesReading, scene: ReplicaContext, amount: int) -> Proposal:
+def _propose_from_series(metric: Metric, reading: SeriesReading, context: ReplicaContext, amount: int) -> Proposal:
     if metric.source == OBJECT:
         (value_milli,) = reading.values_milli
         by_object = (
             replicas.propose_by_object_value if metric.target.kind == VALUE else replicas.propose_by_object_average
         )
-        return by_object(scene, value_milli, amount)
+        return by_object(context, value_milli, amount)
     by_series = (
         replicas.propose_by_external_value if metric.target.kind == VALUE else replicas.propose_by_external_average
     )
-    return by_series(scene, reading.values_milli, amount)
+    return by_series(context, reading.values_milli, amount)
 
 
 def metric_status_of(metric: Metric, found: Proposal) -> MetricStatus:

@@ -7,9 +7,8 @@ round-robin assignor. So with twenty partitions, eleven replicas drain an even q
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -41,34 +40,18 @@ Column = NDArray[np.float64]
 """One number for each partition in their order, or for each replica."""
 
 
-class QueuePartition(Struct, frozen=True):
-    """One partition.
+@dataclass(frozen=True, slots=True, eq=False)
+class QueuePartitions:
+    """All partitions of a queue, in their order, as columns that are never changed in place.
 
     lag: unread records.
     arrivals: new records a second.
-    waited_s: how long its oldest unread record has waited, in seconds.
-    """
-
-    lag: float
-    arrivals: float
-    waited_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class QueuePartitions:
-    """All partitions of a queue, in their order: the fields of QueuePartition as columns.
-
-    They are never changed in place.
+    waited_s: how long the partition's oldest unread record has waited, in seconds.
     """
 
     lag: Column
     arrivals: Column
     waited_s: Column
-
-    @classmethod
-    def from_rows(cls, rows: Sequence[QueuePartition]) -> Self:
-        columns = ([one.lag for one in rows], [one.arrivals for one in rows], [one.waited_s for one in rows])
-        return cls(*(np.array(column, dtype=np.float64) for column in columns))
 
     def __len__(self) -> int:
         return len(self.lag)

@@ -253,8 +253,8 @@ def _scale_from_zero(
 ) -> SizingResult:
     """Returns the decision to go from zero to the size that the triggers ask for, in one step, within the rates."""
     before, now_ms = case.before, case.now_ms
-    scene = ReplicaContext(0, 0, case.inputs.clusters.pods_seen(now_ms, case.rules), now_ms=now_ms)
-    found = largest_proposal(autoscaler.metrics, [read.reading for read in reads], scene)
+    context = ReplicaContext(0, 0, case.inputs.clusters.pods_seen(now_ms, case.rules), now_ms=now_ms)
+    found = largest_proposal(autoscaler.metrics, [read.reading for read in reads], context)
     wanted = max(found.replicas or 0, least)
     replicas, rules = min(wanted, autoscaler.max_replicas), []
     if wanted != replicas:

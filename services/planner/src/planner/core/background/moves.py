@@ -40,7 +40,7 @@ def workloads_due_to_move(state: PlannerState, now: float, brakes: Allowance) ->
     found = {workload.workload_key: None for workload in moved if _may_settle_replicas(state, workload, now, brakes)}
     divisions = 0
     to_tell = []
-    for key in _perhaps_misplaced(state, now):
+    for key in _possibly_misplaced_workloads(state, now):
         workload = state.workloads[key]
         if divisions < state.rules.replans_max and _may_move(state, workload, now, brakes):
             found[key] = None
@@ -159,7 +159,7 @@ def _clusters_to_leave(state: PlannerState, now: float) -> list[str]:
     ]
 
 
-def _perhaps_misplaced(state: PlannerState, now: float) -> dict[WorkloadKey, None]:
+def _possibly_misplaced_workloads(state: PlannerState, now: float) -> dict[WorkloadKey, None]:
     keys = dict(state.misplaced)
     for cluster in _clusters_to_leave(state, now):
         keys.update((key, None) for key in state.workload_keys_in(cluster))

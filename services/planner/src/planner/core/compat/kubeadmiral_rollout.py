@@ -1,7 +1,8 @@
 """Reproduces one call of KubeAdmiral's rollout planner: one maxSurge and one maxUnavailable, spent over all clusters.
 
 Compatible, its oddities included (docs/strategies.md): a cluster left with neither gets one pod of budget all the same.
-Our own rollouts (knowledge/rollout_turns.py, placement/outlook.py) never exceed the budget. Source of the rules:
+Our own rollouts (knowledge/rollout_turns.py, placement/outlook.py) never exceed the budget. Only the comparison with
+KubeAdmiral (lab/vectors) and tests use this module: no strategy of a policy calls it. Source of the rules:
 KubeAdmiral's rollout planner as it was before its removal in August 2023, read in November 2026.
 """
 

@@ -305,10 +305,10 @@ def _change_of_shares(
     less = {name: members[name].held - count for name, count in target.replicas.items()}
     less = {name: count for name, count in less.items() if count > 0}
     if situation.fixed or not situation.by_name:
-        free = {name: count for name, count in more.items() if name not in situation.fixed}
-        free = amounts_up_to_total(free, max(0, missing) + sum(to_go.values()))
-        held_fast = {name: count for name, count in more.items() if name in situation.fixed}
-        more = free | amounts_up_to_total(held_fast, max(0, missing - sum(free.values())))
+        in_others = {name: count for name, count in more.items() if name not in situation.fixed}
+        in_others = amounts_up_to_total(in_others, max(0, missing) + sum(to_go.values()))
+        in_fixed = {name: count for name, count in more.items() if name in situation.fixed}
+        more = in_others | amounts_up_to_total(in_fixed, max(0, missing - sum(in_others.values())))
         less = amounts_up_to_total(less, max(0, -missing))
     taken = amounts_up_to_total(less, max(0, -missing))
     rest = {name: count - taken.get(name, 0) for name, count in less.items()}

@@ -57,7 +57,7 @@ class SelectorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
     @property
     def character_count(self) -> int:
-        """Returns the number of characters of all its texts."""
+        """Returns the number of characters in all texts of the selection."""
         lists = (self.names, self.tiers, self.regions, self.zones, self.excluded, self.supply_classes)
         labels = self.label_selector
         texts = chain(*lists, labels.match_labels.keys(), labels.match_labels.values())
@@ -66,7 +66,7 @@ class SelectorSpec(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_f
 
     @property
     def entry_count(self) -> int:
-        """Returns the number of entries of all its lists."""
+        """Returns the number of entries in all lists of the selection."""
         lists = (self.names, self.tiers, self.regions, self.zones, self.excluded, self.supply_classes)
         labels = self.label_selector
         values = sum(1 + len(expression.values) for expression in labels.match_expressions)

@@ -1,6 +1,7 @@
-"""Computes how many jobs to start for a queue. Pure.
+"""Computes how many jobs KEDA starts for a queue. Pure. hpa scales no ScaledJob, so only the comparison uses it.
 
-Source: pkg/scaling/executor/scale_jobs.go and pkg/scaling/scale_handler.go (the bounds).
+Source: kedacore/keda 8b4f083c (2026-08-20), pkg/scaling/executor/scale_jobs.go and pkg/scaling/scale_handler.go (the
+bounds).
 """
 
 import math
