@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from sim.manifests import pod
 from vk_bridge.core.pod.admitted_sizes import (
     AdmittedSizes,
-    Refusals,
-    RefusedLately,
     added_sizes_text,
     allocatable_for_pool,
     is_refused_by_its_node,
@@ -112,29 +110,3 @@ def test_a_real_pod_that_is_resized_in_place_holds_what_it_was_promised_until_it
 )
 def test_which_pod_its_node_has_refused(status: dict[str, Any], refused: bool) -> None:
     assert is_refused_by_its_node({"status": status}) is refused
-
-
-def test_a_refusal_counts_for_a_while_and_only_once_though_its_pod_stays() -> None:
-    refusals, grown = Refusals(300), cpu_sizes(2000, 3000)
-    assert refusals.update_refusals("n0", {}, 0) == RefusedLately()
-    assert refusals.update_refusals("n0", {"a": grown}, 10) == RefusedLately((grown,), 10, 310)
-    assert refusals.update_refusals("n0", {}, 200) == RefusedLately((grown,), 10, 310)
-    assert refusals.update_refusals("n0", {"b": cpu_sizes(1, 1)}, 250) == RefusedLately((grown,), 250, 310)
-    assert refusals.update_refusals("n0", {"a": grown, "b": cpu_sizes(1, 1)}, 310) == RefusedLately((), 250, 550)
-    assert refusals.update_refusals("n0", {"a": grown, "b": cpu_sizes(1, 1)}, 600) == RefusedLately()
-    assert refusals.update_refusals("n0", {"a": grown}, 900) == RefusedLately()
-    assert refusals.update_refusals("n1", {}, 300) == RefusedLately()
-
-
-def test_a_kind_that_one_node_refused_waits_on_others_for_a_pause_where_it_does_not_fit_either() -> None:
-    refusals = Refusals(300)
-    refused = sizes_asked(running_pod("3", **REFUSED), running_pod("2"))
-    room = {"cpu": 2500, "memory": 1 << 30}
-    assert not refusals.would_refuse(running_pod("2"), room, 10, 10)
-    refusals.update_refusals("n0", {"a": refused}, 10)
-    assert refusals.would_refuse(running_pod("2"), room, 19, 10)
-    assert not refusals.would_refuse(running_pod("2"), {**room, "cpu": 3000}, 19, 10), "it fits"
-    assert not refusals.would_refuse(running_pod("1"), room, 19, 10), "another kind"
-    assert not refusals.would_refuse(running_pod("2"), room, 20, 10), "one may try"
-    refusals.update_refusals("n1", {"b": refused}, 20)
-    assert refusals.would_refuse(running_pod("2"), room, 29, 10)

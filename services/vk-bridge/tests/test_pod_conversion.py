@@ -450,6 +450,22 @@ def test_what_is_refused_says_why(what: str) -> None:
     assert says in reason
 
 
+@pytest.mark.parametrize(
+    ("wanted", "has", "reasons"),
+    [
+        pytest.param("windows", "linux", ("os: windows: expected linux, which its node has",), id="another"),
+        pytest.param("linux", "linux", (), id="the node's"),
+        pytest.param("", "linux", (), id="any"),
+        pytest.param("windows", "", (), id="nobody knows the node's"),
+    ],
+)
+def test_a_pod_for_another_operating_system_is_refused(wanted: str, has: str, reasons: tuple[str, ...]) -> None:
+    """A kubelet would reject it (PodOSNotSupported), and its controller would make the next one at once."""
+    manifest = pool_pod_with_spec(**({"os": {"name": wanted}} if wanted else {}))
+    found = convert_pod(manifest, "n1", replace(SIDE, operating_system=has))
+    assert (found.reasons if isinstance(found, ConversionRefused) else ()) == reasons
+
+
 def test_all_reasons_are_said_at_once() -> None:
     both = pool_pod_with_spec(hostNetwork=True, volumes=[{"name": "v", "hostPath": {"path": "/"}}])
     found = convert_pod(both, "n1", SIDE)

@@ -7,7 +7,8 @@ import pytest
 from spillway.clusters.api import Change, ListedObjects, ObjectRemoved, ObjectUpserted, StreamAlive
 from spillway.kubernetes.live_objects import Manifest
 from spillway.kubernetes.objects import AnyObject
-from vk_bridge.cluster.node_reader import NodeAnswers, NodeReading
+from vk_bridge.cluster.answers import NodeAnswers
+from vk_bridge.cluster.node_reader import NodeReading
 from vk_bridge.cluster.read_cache import ReadCache
 from vk_bridge.cluster.version_cache import VersionCache
 from vk_bridge.core.node.loan import Observation

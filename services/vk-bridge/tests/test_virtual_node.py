@@ -1,6 +1,7 @@
 """A virtual node shows what is really free on one real node, so that no sum of many can fool the pool's scheduler."""
 
 import json
+import math
 import random
 from copy import deepcopy
 from dataclasses import replace
@@ -20,8 +21,10 @@ from vk_bridge.core.node.virtual_node import (
     amounts_taken_by_others,
     has_our_endpoint,
     is_current,
+    keeps_endpoint,
     make_virtual_node,
     offered_amounts,
+    operating_system_of_node,
     read_virtual_node,
 )
 
@@ -195,6 +198,25 @@ def test_a_node_that_names_another_bridge_is_seen() -> None:
     assert has_our_endpoint(shown, STANDING)
     for other in ({"address": "10.0.0.10"}, {"port": 10251}):
         assert not has_our_endpoint(shown, replace(STANDING, **other))
+
+
+@pytest.mark.parametrize(
+    ("other", "shown_seconds", "keeps"),
+    [
+        pytest.param({}, math.inf, True, id="it names this bridge"),
+        pytest.param({"port": 10251}, 30.0, False, id="another bridge, and ours was written long ago"),
+        pytest.param({"port": 10251}, math.inf, False, id="another bridge, and ours never was"),
+        pytest.param({"port": 10251}, 29.0, True, id="another bridge right after ours: the two do not fight"),
+    ],
+)
+def test_when_a_virtual_node_gets_a_new_endpoint(other: dict[str, Any], shown_seconds: float, keeps: bool) -> None:
+    shown = make_virtual_node(REAL, offered_amounts(REAL, {}), replace(STANDING, **other), is_open=True)
+    assert keeps_endpoint(shown, STANDING, shown_seconds, 30.0) is keeps
+
+
+def test_the_operating_system_of_a_node_is_the_one_that_its_kubelet_tells() -> None:
+    assert operating_system_of_node({"status": {"nodeInfo": {"operatingSystem": "linux"}}}) == "linux"
+    assert [operating_system_of_node(one) for one in (None, {}, {"status": {"nodeInfo": None}})] == [""] * 3
 
 
 def test_without_a_kubelet_api_no_address_is_named() -> None:

@@ -20,13 +20,14 @@ from spillway.running.isolation import Failures
 from spillway.running.work_queue import WorkQueue
 from vk_bridge import metrics
 from vk_bridge.api.lent_pods import LentPods
+from vk_bridge.cluster.answers import WriteAnswers
 from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.cluster_watch import ClusterWatch
 from vk_bridge.cluster.copies import Copies
 from vk_bridge.cluster.copy_tender import CopyTender
 from vk_bridge.cluster.leases import Leases
 from vk_bridge.cluster.listing import Listing, Part, listing_of_nodes, listing_of_pods
-from vk_bridge.cluster.node_reader import NodeReader, NodeReading, WriteAnswers
+from vk_bridge.cluster.node_reader import NodeReader, NodeReading
 from vk_bridge.cluster.node_writer import NodeWriter
 from vk_bridge.cluster.pod_conversion import SERVICE
 from vk_bridge.cluster.pod_writer import PodWriter

@@ -220,8 +220,15 @@ class VkBridgeSettings(ClusterTurnSettings):
     )
     refusal_pause_seconds: float = constant(
         10.0,
-        "seconds after the refusal of a pod on a node until the next pod is tried there; that pod waits and tells why",
+        "seconds after the refusal of a pod on a node until the next pod of the same kind is tried there; that pod "
+        "waits and tells why",
         "a controller makes the next pod at once, and this pause keeps the two from an endless loop",
+    )
+    refused_tries_max: int = constant(
+        4,
+        "number of pods of one namespace of a pool that a node may refuse within refusal_pause_seconds, once it has "
+        "refused one of them",
+        "several workloads of a namespace get their try, and a namespace with very many of them loads no kubelet",
     )
     refused_size_seconds: float = constant(
         300.0,

@@ -12,8 +12,9 @@ import structlog
 from spillway.clusters.api import PODS, ClusterApi, ClusterUnreachable, Conflict, Forbidden, Manifests, Refused
 from spillway.lending_marks import POOL_UID, virtual_node_name
 from vk_bridge import metrics
+from vk_bridge.cluster.answers import WriteAnswers
 from vk_bridge.cluster.backoff_gate import BackoffGate
-from vk_bridge.cluster.node_reader import NodeReading, WriteAnswers
+from vk_bridge.cluster.node_reader import NodeReading
 from vk_bridge.cluster.outcomes import CONFLICT, DONE, FAILED
 from vk_bridge.core.pod.delete_collections import (
     CollectionBounds,

@@ -13,25 +13,25 @@ from spillway.kubernetes import objects
 from spillway.kubernetes.objects import is_object_name, object_decoder
 from spillway.lending_marks import POOL_POD, POOL_UID, RECALLED, virtual_node_name
 from spillway.pauses import doubled_pause_seconds
+from vk_bridge.cluster.answers import NodeAnswers, WriteAnswers
 from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.cluster.version_cache import VersionCache
-from vk_bridge.core.node.loan import OWNED, Manifest, Observation, OwnerNode, RealPod
+from vk_bridge.core.node.loan import OWNED, Manifest, Observation, OwnerNode, RealPod, VirtualNode
 from vk_bridge.core.node.marks import read_owner_node
 from vk_bridge.core.node.virtual_node import (
     VirtualNodeSpec,
     amounts_taken_by_others,
-    has_our_endpoint,
     is_current,
+    keeps_endpoint,
     make_virtual_node,
     offered_amounts,
+    operating_system_of_node,
     read_virtual_node,
     shown_address,
 )
 from vk_bridge.core.pod.admitted_sizes import (
     AdmittedSizes,
-    Refusals,
-    RefusedLately,
     allocatable_for_pool,
     is_refused_by_its_node,
     room_for_more_pods,
@@ -39,8 +39,19 @@ from vk_bridge.core.pod.admitted_sizes import (
     sizes_held,
 )
 from vk_bridge.core.pod.conversion import PoolSide
-from vk_bridge.core.pod.delete_collections import ListedPod, listed_pod
+from vk_bridge.core.pod.delete_collections import listed_pod
 from vk_bridge.core.pod.deletion import PodDeletion
+from vk_bridge.core.pod.node_refusals import (
+    PauseRules,
+    PodKind,
+    Refusals,
+    RefusedLately,
+    RefusedPod,
+    is_unanswered_by_its_node,
+    kind_of_pod,
+    paused_pool_uids,
+    too_large_pods,
+)
 from vk_bridge.core.pod.parsing import (
     is_occupying_node,
     pool_of_real_pod,
@@ -60,85 +71,19 @@ _POD = object_decoder(objects.PODS)
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAnswers:
-    """The answers of the two clusters about one node.
-
-    node, virtual: the real node and its virtual node; None: it does not exist, or could not be read.
-    pool_pods, own_pods: the pods on the virtual node, and all pods on the real node, by uid.
-    owner_read, pool_read: True if that cluster could be read.
-    pool_listed: the pool pods of one list, at the version pool_version.
-    """
-
-    node: Manifest | None
-    virtual: Manifest | None
-    pool_pods: Mapping[str, Manifest]
-    own_pods: Mapping[str, Manifest]
-    owner_read: bool
-    pool_read: bool
-    pool_listed: Mapping[str, ListedPod] = field(default_factory=dict)
-    pool_version: str = ""
-
-    def version_by_uid(self) -> dict[str, str]:
-        """Returns the resourceVersion of each object, by uid."""
-        both = (one for one in (self.node, self.virtual) if one is not None)
-        objects = (*both, *self.pool_pods.values(), *self.own_pods.values())
-        return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"] for one in objects}
-
-
-@dataclass(slots=True)
-class WriteAnswers:
-    """The clusters' answers to writes: the objects as they are now, pods by uid.
-
-    gone: uids of pool pods that were deleted without grace (LetGo), and of a deleted virtual node.
-    between: (uid, version) of objects that were written again right after.
-    incomplete: True if an object was written and its present state is unknown.
-    pods_unknown: the same for pods only.
-    put_off: True if the rest of the work waits until no recalled node is waiting.
-    """
-
-    node: Manifest | None = None
-    virtual: Manifest | None = None
-    pool_pods: dict[str, Manifest] = field(default_factory=dict)
-    real_pods: dict[str, Manifest] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
-    between: set[tuple[str, str]] = field(default_factory=set)
-    incomplete: bool = False
-    pods_unknown: bool = False
-    put_off: bool = False
-
-    def note_pod_deletion(self, pods: dict[str, Manifest], uid: str, answer: Manifest) -> None:
-        """Stores the answer to a pod's deletion. If the pod is not terminating, its state is unknown."""
-        metadata = answer.get("metadata") or {}
-        if metadata.get("uid") == uid and metadata.get("deletionTimestamp"):
-            pods[uid] = answer
-        else:
-            self.incomplete = True
-
-    def note_object_removal(self, uid: str, answer: Manifest) -> None:
-        """Stores the deletion of a virtual node, or of a pool pod with grace 0: gone unless a finalizer keeps it.
-
-        An API server answers with the deleted object or with a Status.
-        """
-        metadata = answer.get("metadata") or {}
-        told = answer.get("kind") == "Status" or metadata.get("uid") == uid
-        if not answer or (told and not metadata.get("finalizers")):
-            self.gone.add(uid)
-        else:
-            self.incomplete = True
-
-
-@dataclass(frozen=True, slots=True)
 class PodPair:
     """The result of comparing a real pod with its pool pod. news, behind: as in RealPod.
 
     held: the sizes of the pod; None for a pod of another pool.
-    refused: the sizes of the pod if the node did not admit it; None if it did.
+    refused: the pod if the node did not admit it; None if it did.
+    unanswered: its kind if the node has neither admitted nor refused it yet.
     """
 
     news: bool
     behind: bool
     held: AdmittedSizes | None
-    refused: AdmittedSizes | None = None
+    refused: RefusedPod | None = None
+    unanswered: PodKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +91,15 @@ class _RealPods:
     """The real pods of one node.
 
     held: the sizes of this pool's pods.
-    refused: the sizes of pods that the node has not admitted lately.
+    refused: the pods that the node has not admitted lately.
+    unanswered: the kinds of pods that the node has neither admitted nor refused yet.
     due_at: the clock time at which the next deadline ends; None: there is none.
     """
 
     pods: tuple[RealPod, ...]
     held: tuple[AdmittedSizes, ...]
     refused: RefusedLately
+    unanswered: tuple[PodKind, ...]
     due_at: float | None
 
     def allocatable_for_pool(self, free: Mapping[str, int]) -> dict[str, int]:
@@ -167,7 +114,8 @@ class NodeReading:
     due_at: the clock time at which the next grace is over, or a refusal is forgotten.
     fresh: True if all was read in one go. Otherwise the nodes are older, or answers to writes amended them.
     listed_at: the clock time at which the pods were listed; None if a node was written since.
-    paused: uids of pool pods that are not created yet, because a node has just refused a pod.
+    paused: uids of pool pods that are not created yet, because a node has just refused such a pod.
+    too_large: by uid, why a pool pod without a real pod fits no node of this size.
     """
 
     name: str
@@ -182,6 +130,7 @@ class NodeReading:
     fresh: bool = True
     listed_at: float | None = None
     paused: frozenset[str] = frozenset()
+    too_large: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def node(self) -> Manifest | None:
@@ -257,7 +206,9 @@ class NodeReader:
         self._settings = settings
         self._deleting: dict[str, dict[str, PodDeletion]] = {}
         self._compared = VersionCache[PodPair]()
+        self._waiting_kinds = VersionCache[PodKind]()
         self._refusals = Refusals(settings.refused_size_seconds)
+        self._pause_rules = PauseRules(settings.refusal_pause_seconds, settings.refused_tries_max)
         self._shown_at: dict[str, float] = {}
         """The clock time at which this bridge last wrote a node's virtual node, by node."""
 
@@ -347,28 +298,16 @@ class NodeReader:
         The amounts are those of the real node that other pods leave free.
         """
         node, shown, pods = found.node, found.virtual, found.own_pods.values()
-        side = replace(side, address=shown_address(shown) or self._settings.kubelet_address)
+        address = shown_address(shown) or self._settings.kubelet_address
+        side = replace(side, address=address, operating_system=operating_system_of_node(node))
         real_pods = _real_pod_by_uid(found.own_pods)
         found_real = self._compare_real_pods(name, real_pods, found.pool_pods, side, read_at)
         others = (one for one in pods if not side.pool_id or pool_of_real_pod(one) != side.pool_id)
         taken = amounts_taken_by_others([_POD.decode(msgspec.json.encode(one)) for one in others], side.pool_id)
         free = offered_amounts(node, taken) if node is not None else {}
         amounts = found_real.allocatable_for_pool(free)
-        current = (
-            node is not None
-            and shown is not None
-            and virtual_spec is not None
-            and is_current(
-                shown, make_virtual_node(node, amounts, virtual_spec, is_open=True), self._settings.heartbeat_seconds
-            )
-        )
-        reachable = shown is None or virtual_spec is None or self._is_reachable(name, shown, virtual_spec, read_at)
+        virtual = self._read_virtual_node(name, found, amounts, virtual_spec, read_at)
         here, there = found.owner_read, found.pool_read
-        virtual = (
-            read_virtual_node(shown, self._cluster, name, current=current, reachable=reachable)
-            if shown is not None
-            else None
-        )
         observation = Observation(
             read_at,
             read_owner_node(node, self._fleet) if node is not None and here else None,
@@ -380,25 +319,58 @@ class NodeReader:
             pool_read=there,
             pool=side.pool_id,
         )
-        paused = self._paused_pool_uids(found.pool_pods, found_real, free, read_at)
-        due_at = found_real.due_at
+        # If the owner's pods cannot be counted, every amount is 0, which says nothing about the node's size.
+        waiting = self._kinds_of_waiting_pods(name, found.pool_pods, observation)
+        too_large = too_large_pods(waiting, free if taken is not None else {})
+        may_begin = {uid: kind for uid, kind in waiting.items() if uid not in too_large}
+        room = room_for_more_pods(free, found_real.held)
+        lately, unanswered = found_real.refused, found_real.unanswered
         return NodeReading(
-            name, pool, side, observation, found, real_pods, amounts, virtual_spec, due_at=due_at, paused=paused
+            name,
+            pool,
+            side,
+            observation,
+            found,
+            real_pods,
+            amounts,
+            virtual_spec,
+            due_at=found_real.due_at,
+            paused=paused_pool_uids(may_begin, unanswered, lately, room, read_at, self._pause_rules),
+            too_large=too_large,
         )
 
-    def _paused_pool_uids(
-        self, pool_pods: Mapping[str, Manifest], real: _RealPods, free: Mapping[str, int], now: float
-    ) -> frozenset[str]:
-        """Returns uids of pool pods to create later: all pods after a recent refusal, else pods that do not fit."""
-        pause_seconds, last_at = self._settings.refusal_pause_seconds, real.refused.last_at
-        waiting = pool_pods.keys() - {pod.pool_uid for pod in real.pods}
-        if not waiting:
-            return frozenset()
-        if last_at is not None and now - last_at < pause_seconds:
-            return frozenset(waiting)
-        room = room_for_more_pods(free, real.held)
-        would_refuse = self._refusals.would_refuse
-        return frozenset(uid for uid in waiting if would_refuse(pool_pods[uid], room, now, pause_seconds))
+    def _read_virtual_node(
+        self,
+        name: str,
+        found: NodeAnswers,
+        amounts: Mapping[str, int],
+        virtual_spec: VirtualNodeSpec | None,
+        read_at: float,
+    ) -> VirtualNode | None:
+        node, shown, settings = found.node, found.virtual, self._settings
+        if shown is None:
+            return None
+        current = (
+            node is not None
+            and virtual_spec is not None
+            and is_current(
+                shown, make_virtual_node(node, amounts, virtual_spec, is_open=True), settings.heartbeat_seconds
+            )
+        )
+        shown_seconds = read_at - self._shown_at.get(name, -math.inf)
+        reachable = virtual_spec is None or keeps_endpoint(
+            shown, virtual_spec, shown_seconds, settings.endpoint_seconds
+        )
+        return read_virtual_node(shown, self._cluster, name, current=current, reachable=reachable)
+
+    def _kinds_of_waiting_pods(
+        self, name: str, pool_pods: Mapping[str, Manifest], observation: Observation
+    ) -> dict[str, PodKind]:
+        """Returns the kinds of the pool pods for which a real pod is still to be created, by uid."""
+        begun = {pod.pool_uid for pod in observation.real_pods}
+        waiting = (pod.uid for pod in observation.pool_pods if not (pod.created or pod.ended or pod.deleting))
+        versions = {uid: pool_pods[uid]["metadata"]["resourceVersion"] for uid in waiting if uid not in begun}
+        return self._waiting_kinds.value_by_uid(name, versions, lambda uid: kind_of_pod(pool_pods[uid]))
 
     def reading_as_never_lent(self, reading: NodeReading) -> NodeReading | None:
         """Returns the reading as if the node had never been lent, for a pool that the register does not name.
@@ -426,14 +398,6 @@ class NodeReader:
 
     def note_virtual_node_shown(self, name: str) -> None:
         self._shown_at[name] = asyncio.get_running_loop().time()
-
-    def _is_reachable(self, name: str, shown: Manifest, virtual_spec: VirtualNodeSpec, now: float) -> bool:
-        """Returns whether the virtual node needs no new endpoint: it names this bridge, or was written lately.
-
-        Without that pause, two bridges that both claim one owner would overwrite the endpoint in turn.
-        """
-        shown_seconds = now - self._shown_at.get(name, -math.inf)
-        return has_our_endpoint(shown, virtual_spec) or shown_seconds < self._settings.endpoint_seconds
 
     async def _read_unlisted_pool_pods(
         self, there: _ClusterSide, real_pods: Mapping[str, Manifest], pool_pods: Mapping[str, Manifest]
@@ -489,7 +453,8 @@ class NodeReader:
         lately = self._refusals.update_refusals(name, refused, now)
         due += [lately.forgotten_at] if lately.forgotten_at is not None else []
         held = tuple(pair.held for pair in compared.values() if pair.held is not None)
-        return _RealPods(tuple(found), held, lately, min(due, default=None))
+        unanswered = tuple(pair.unanswered for pair in compared.values() if pair.unanswered is not None)
+        return _RealPods(tuple(found), held, lately, unanswered, min(due, default=None))
 
 
 def _compare_pod_pair(pod: Manifest, shown: Manifest | None, side: PoolSide) -> PodPair:
@@ -500,7 +465,8 @@ def _compare_pod_pair(pod: Manifest, shown: Manifest | None, side: PoolSide) -> 
         news=mirrored_status(shown, pod, side.address) is not None,
         behind=is_behind(pod, shown, side.carried),
         held=held,
-        refused=sizes_asked(pod, shown) if is_refused_by_its_node(pod) else None,
+        refused=RefusedPod(kind_of_pod(shown), sizes_asked(pod, shown)) if is_refused_by_its_node(pod) else None,
+        unanswered=kind_of_pod(shown) if is_unanswered_by_its_node(pod) else None,
     )
 
 

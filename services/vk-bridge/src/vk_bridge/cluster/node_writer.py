@@ -6,8 +6,9 @@ from typing import Any, Literal
 from spillway.clusters.api import NODES, AlreadyExists, ClusterApi
 from spillway.lending_marks import PREFIX, virtual_node_name
 from spillway.model import Generation
+from vk_bridge.cluster.answers import WriteAnswers
 from vk_bridge.cluster.backoff_gate import BackoffGate
-from vk_bridge.cluster.node_reader import NodeReading, WriteAnswers
+from vk_bridge.cluster.node_reader import NodeReading
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.marks import mark_patch
 from vk_bridge.core.node.steps import (

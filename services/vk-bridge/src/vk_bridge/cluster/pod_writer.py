@@ -18,10 +18,11 @@ from spillway.clusters.api import (
 )
 from spillway.running.isolation import ends_the_process, note_failed_work
 from vk_bridge import metrics
+from vk_bridge.cluster.answers import WriteAnswers
 from vk_bridge.cluster.backoff_gate import BackoffGate
 from vk_bridge.cluster.collection_writer import CollectionWriter
 from vk_bridge.cluster.copies import Copies, MissingObject, is_namespace_gone_error
-from vk_bridge.cluster.node_reader import NodeReading, WriteAnswers
+from vk_bridge.cluster.node_reader import NodeReading
 from vk_bridge.cluster.outcomes import CONFLICT, DONE, FAILED, WAITS
 from vk_bridge.cluster.pod_conversion import SERVICE, try_convert_pod
 from vk_bridge.cluster.pools import Pool
@@ -46,7 +47,8 @@ from vk_bridge.core.pod.update import update_patch
 from vk_bridge.settings import VkBridgeSettings
 
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
-REFUSED_BY_NODE, PAUSE_MESSAGE = "RefusedByNode", "a real node has just refused a pod; tried again soon"
+REFUSED_BY_NODE = "RefusedByNode"
+PAUSE_MESSAGE = "a real node has just refused pods of this kind or namespace; tried again soon"
 TOLD_MAX = 1000
 """The most pods and steps to remember whose error was logged with its trace. So each is logged with its trace once."""
 GONE_MESSAGE = {"Gone": "its real pod was deleted in the cluster where it ran", "NodeGone": "its real node is gone"}
@@ -66,8 +68,8 @@ class PodWriter:
         self._copies = copies
         self._at_once = settings.pods_at_once
         self._pause_seconds = settings.refusal_pause_seconds
-        self._refused_at: dict[str, float] = {}
-        """The clock time at which a pod was last refused on a node, by node."""
+        self._refused_at: dict[tuple[str, str], float] = {}
+        """The clock time at which a pod was last refused on a node within the pause, by node and namespace."""
         self._sent_away_at: dict[str, float] = {}
         """The clock time at which pods that cannot begin on a node were last deleted in the pool, by node."""
         self._told: set[str] = set()
@@ -225,7 +227,9 @@ class PodWriter:
         return True
 
     async def _create_real_pod(self, reading: NodeReading, pod: Manifest, answers: WriteAnswers) -> bool:
-        pool = _pool_of_reading(reading)
+        pool, too_large = _pool_of_reading(reading), reading.too_large.get(pod["metadata"]["uid"], "")
+        if too_large:
+            return await self._fail_pool_pod(reading, pod, NOT_LENDABLE, too_large, answers)
         if pod["metadata"]["uid"] in reading.paused:
             await self._write_pool_pod_status(
                 reading, pod, waiting_status(pod, REFUSED_BY_NODE, PAUSE_MESSAGE), answers
@@ -280,13 +284,15 @@ class PodWriter:
     ) -> bool:
         """Sets the pool pod to Failed. Returns False if the pod only waits, with the reason in its status.
 
-        A controller replaces a failed pod at once, so that on one node only one pod fails within the pause.
+        A controller replaces a failed pod at once, so that on one node only one pod of a namespace fails within the
+        pause.
         """
-        now = asyncio.get_running_loop().time()
-        if now - self._refused_at.get(reading.name, -self._pause_seconds) < self._pause_seconds:
+        now, key = asyncio.get_running_loop().time(), (reading.name, pod["metadata"]["namespace"])
+        self._refused_at = {one: at for one, at in self._refused_at.items() if now - at < self._pause_seconds}
+        if key in self._refused_at:
             await self._write_pool_pod_status(reading, pod, waiting_status(pod, reason, message), answers)
             return False
-        self._refused_at[reading.name] = now
+        self._refused_at[key] = now
         await self._write_pool_pod_status(reading, pod, failed_status(pod, reason, message), answers)
         return True
 

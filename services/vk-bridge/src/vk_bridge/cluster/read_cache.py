@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from spillway.clusters.api import Change, ObjectRemoved, ObjectUpserted
+from vk_bridge.cluster.answers import NodeAnswers
 from vk_bridge.cluster.listing import Part
-from vk_bridge.cluster.node_reader import NodeAnswers, NodeReading
+from vk_bridge.cluster.node_reader import NodeReading
 from vk_bridge.cluster.pools import BoundPod, Pool
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.selection.owner_cache import WatchedPod

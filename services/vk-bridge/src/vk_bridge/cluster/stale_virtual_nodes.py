@@ -13,7 +13,8 @@ from spillway.clusters.api import ClusterUnreachable, Conflict, Refused
 from spillway.lending_marks import CHECKING
 from spillway.model import NO_GENERATION
 from spillway.running.isolation import ends_the_process, note_failed_work
-from vk_bridge.cluster.node_reader import NodeReader, NodeReading, WriteAnswers
+from vk_bridge.cluster.answers import WriteAnswers
+from vk_bridge.cluster.node_reader import NodeReader, NodeReading
 from vk_bridge.cluster.node_writer import NodeWriter
 from vk_bridge.cluster.pod_conversion import SERVICE
 from vk_bridge.cluster.pod_writer import PodWriter

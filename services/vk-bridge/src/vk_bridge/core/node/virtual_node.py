@@ -171,6 +171,22 @@ def has_our_endpoint(actual: Manifest, virtual_spec: VirtualNodeSpec) -> bool:
     return all((status.get(key) or []) == value for key, value in _kubelet_endpoint_status(virtual_spec).items())
 
 
+def keeps_endpoint(
+    actual: Manifest, virtual_spec: VirtualNodeSpec, shown_seconds: float, endpoint_seconds: float
+) -> bool:
+    """Returns whether the virtual node needs no new endpoint: it names this bridge, or was written lately.
+
+    Without that pause, two bridges that both claim one owner would overwrite the endpoint in turn.
+    shown_seconds: the time since this bridge wrote the virtual node. endpoint_seconds: the pause.
+    """
+    return has_our_endpoint(actual, virtual_spec) or shown_seconds < endpoint_seconds
+
+
+def operating_system_of_node(node: Manifest | None) -> str:
+    """Returns the operating system that a kubelet tells of its node; empty: there is no node, or it tells none."""
+    return str((((node or {}).get("status") or {}).get("nodeInfo") or {}).get("operatingSystem") or "")
+
+
 def shown_address(node: Manifest | None) -> str:
     """Returns the address that a virtual node shows, this bridge's or another's; empty: it shows none."""
     addresses = ((node or {}).get("status") or {}).get("addresses") or ()

@@ -51,7 +51,7 @@ def sizes_held(real_pod: Manifest, pool_pod: Manifest | None) -> AdmittedSizes:
 
 def sizes_asked(real_pod: Manifest, pool_pod: Manifest) -> AdmittedSizes:
     """Returns the amounts that the two pods request, even if they have ended."""
-    return AdmittedSizes(_requested_amounts(pool_pod), _requested_amounts(real_pod))
+    return AdmittedSizes(requested_amounts(pool_pod), requested_amounts(real_pod))
 
 
 def is_refused_by_its_node(real_pod: Manifest) -> bool:
@@ -108,63 +108,6 @@ def _counted_and_largest_sums(name: str, held: Iterable[AdmittedSizes]) -> tuple
     return sum(counted for counted, _ in pairs), sum(map(max, pairs))
 
 
-Kind = frozenset[tuple[str, int]]
-
-
-def _kind_of_requests(counted: Mapping[str, int]) -> Kind:
-    return frozenset(counted.items())
-
-
-@dataclass(frozen=True, slots=True)
-class RefusedLately:
-    """The recent refusals of one node.
-
-    sizes: the sizes of refused pods that the owner's admission had enlarged.
-    last_at: the clock time of the newest refusal.
-    forgotten_at: the clock time at which the next refusal no longer counts.
-    """
-
-    sizes: tuple[AdmittedSizes, ...] = ()
-    last_at: float | None = None
-    forgotten_at: float | None = None
-
-
-class Refusals:
-    """The pods that nodes of one owner did not admit. Each counts for kept_seconds after it was first seen."""
-
-    def __init__(self, kept_seconds: float) -> None:
-        self._kept_seconds = kept_seconds
-        self._by_node: dict[str, dict[str, tuple[AdmittedSizes, float]]] = {}
-        self._kinds: dict[Kind, tuple[AdmittedSizes, float]] = {}
-        """By the size that the pool counts: the sizes of an enlarged pod, and when such a pod was last refused."""
-
-    def would_refuse(self, pool_pod: Manifest, room: Mapping[str, int], now: float, pause_seconds: float) -> bool:
-        """Returns whether this pod does not fit the room, if a node refused one of its kind within the pause."""
-        if all(now - at >= pause_seconds for _, at in self._kinds.values()):
-            return False
-        sizes, at = self._kinds.get(_kind_of_requests(_requested_amounts(pool_pod)), (NOTHING, now - pause_seconds))
-        return now - at < pause_seconds and any(more > room.get(name, 0) for name, more in sizes.admitted.items())
-
-    def update_refusals(self, node: str, refused: Mapping[str, AdmittedSizes], now: float) -> RefusedLately:
-        """Returns the node's recent refusals. refused: the refused pods that exist, by uid.
-
-        A refusal counts for kept_seconds after it was first seen, also if its pod exists for days.
-        """
-        before = self._by_node.pop(node, {})
-        seen = {uid: before.get(uid, (sizes, now)) for uid, sizes in refused.items()}
-        grown = [sizes for uid, sizes in refused.items() if uid not in before and sizes.added_amounts()]
-        self._kinds |= {_kind_of_requests(sizes.counted): (sizes, now) for sizes in grown}
-        self._kinds = {kind: one for kind, one in self._kinds.items() if now < one[1] + self._kept_seconds}
-        counts = {uid: one for uid, one in {**before, **seen}.items() if now < one[1] + self._kept_seconds}
-        if seen or counts:
-            self._by_node[node] = {**seen, **counts}
-        times = [at for _, at in counts.values()]
-        if not times:
-            return RefusedLately()
-        found = tuple(sizes for sizes, _ in counts.values() if sizes.added_amounts())
-        return RefusedLately(found, max(times), min(times) + self._kept_seconds)
-
-
 def added_sizes_text(real_pod: Manifest, pool_pod: Manifest) -> str:
     """Returns the added sizes as text for users; empty if nothing was added."""
     added = sizes_asked(real_pod, pool_pod).added_amounts()
@@ -172,14 +115,14 @@ def added_sizes_text(real_pod: Manifest, pool_pod: Manifest) -> str:
 
 
 def _held_amounts(pod: Manifest | None) -> Mapping[str, int]:
-    return {**_requested_amounts(pod), "pods": 1} if pod is not None and not _has_ended(pod) else {}
+    return {**requested_amounts(pod), "pods": 1} if pod is not None and not _has_ended(pod) else {}
 
 
 def _has_ended(pod: Manifest) -> bool:
     return (pod.get("status") or {}).get("phase") in ENDED
 
 
-def _requested_amounts(pod: Manifest) -> Mapping[str, int]:
+def requested_amounts(pod: Manifest) -> Mapping[str, int]:
     """Returns a pod's requests; nothing if they cannot be read.
 
     An unreadable pool pod is refused, and no kubelet has room for an unreadable real pod.

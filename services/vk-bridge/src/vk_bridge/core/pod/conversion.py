@@ -51,12 +51,14 @@ class PoolSide:
     """The place of a pool pod: the pool's id, and the name and address of the virtual node that it is bound to.
 
     carried: the prefixes of the labels and annotations that reach the owner.
+    operating_system: the real node's, as `linux`; empty: it is not known.
     """
 
     pool_id: str
     virtual_node: str
     address: str
     carried: tuple[str, ...] = CARRIED
+    operating_system: str = ""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -98,7 +100,7 @@ def convert_pod(pod: Manifest, node: str, side: PoolSide) -> ConvertedPod | Conv
 
     The result meets Pod Security baseline. The owner's namespace enforces that if the owner's API server checks it.
     """
-    reasons = tuple(dict.fromkeys(reasons_against_spec(pod["spec"])))
+    reasons = tuple(dict.fromkeys(reasons_against_spec(pod["spec"], side.operating_system)))
     if reasons:
         return ConversionRefused(reasons)
     translation = _Translation(pod, side)

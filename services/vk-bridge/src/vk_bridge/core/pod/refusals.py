@@ -27,16 +27,20 @@ API_ACCESS_SOURCES: Final[list[dict[str, Any]]] = [
 HANDLERS: Final = ("httpGet", "tcpSocket")
 
 
-def reasons_against_spec(spec: Manifest) -> Iterator[str]:
+def reasons_against_spec(spec: Manifest, operating_system: str = "") -> Iterator[str]:
     """Yields the reasons why a pod of this spec does not run on a lent node; each names the field.
 
     No reason: it may run.
+    operating_system: the node's; empty: it is not known.
     """
     odd = tuple(misshapen_paths(spec, WHOLE))
     if odd:
         yield from (f"{field}: is no object" for field in odd)
         return
     yield from (f"{field}: shares its host's" for field in ("hostNetwork", "hostPID", "hostIPC") if spec.get(field))
+    wanted = (spec.get("os") or {}).get("name") or operating_system
+    if operating_system and wanted != operating_system:
+        yield f"os: {wanted}: expected {operating_system}, which its node has"
     if spec.get("automountServiceAccountToken"):
         yield "automountServiceAccountToken: asks for a token of the pool's API, which is not reachable there"
     if ((spec.get("securityContext") or {}).get("windowsOptions") or {}).get("hostProcess"):
