@@ -124,8 +124,15 @@ async def create_pool_pod_with_secret(fleet: LendingFleet, name: str, secret: st
     await create_pool_pod(fleet, name, nodeName=VIRTUAL, volumes=[{"name": "key", "secret": {"secretName": secret}}])
 
 
+def waiting_reason(fleet: LendingFleet, name: str) -> tuple[str, str]:
+    """The reason and the message with which a pool pod's container waits; empty: it does not wait."""
+    statuses = pool_pod_manifest(fleet, name)["status"].get("containerStatuses") or [{}]
+    waiting = (statuses[0].get("state") or {}).get("waiting") or {}
+    return waiting.get("reason", ""), waiting.get("message", "")
+
+
 @pytest.mark.parametrize("told", [True, False], ids=["counted", "made_by_a_bridge_that_did_not_count"])
-async def test_copies_of_a_cluster_are_bounded_in_bytes_and_a_pod_that_needs_more_is_refused(told: bool) -> None:
+async def test_copies_of_a_namespace_are_bounded_in_bytes_and_a_pod_that_needs_more_waits(told: bool) -> None:
     async with LendingFleet() as fleet:
         await _check_bound_of_copies(fleet, told)
 
@@ -135,7 +142,7 @@ async def _check_bound_of_copies(fleet: LendingFleet, told: bool) -> None:
     await fleet.declare_lending()
     await fleet.start(copies_bytes_max=1000)
     await wait_until(fleet.is_virtual_node_open)
-    for name, count in (("a", 600), ("b", 401), ("c", 400)):
+    for name, count in (("a", 300), ("b", 201), ("c", 200), ("d", 501)):
         await put_secret_of_size(fleet, name, count)
     await create_pool_pod_with_secret(fleet, "one", "a")
     await wait_until(lambda: fleet.real_pod_phases() == [("n0", "Running")])
@@ -146,27 +153,51 @@ async def _check_bound_of_copies(fleet: LendingFleet, told: bool) -> None:
         await fleet.send_request(OWN, "PATCH", place, {"metadata": {"annotations": {COPY_BYTES: None}}})
     await fleet.start(copies_bytes_max=1000)
     await create_pool_pod_with_secret(fleet, "more", "b")
-    await wait_until(lambda: pool_pod_manifest(fleet, "more")["status"]["phase"] == "Failed")
-    why = "401 bytes beside 600 of other copies in cluster own-1; at most 1000 are kept there (copies_bytes_max)"
-    status = pool_pod_manifest(fleet, "more")["status"]
-    assert (status["reason"], status["message"]) == ("NotLendable", f"Secret b: {why}")
+    why = (
+        "Secret b: 201 bytes more beside 300 that copies of namespace default have in cluster own-1: "
+        "expected at most as many as it leaves free of 1000 (copies_bytes_max)"
+    )
+    await wait_until(lambda: waiting_reason(fleet, "more") == ("CopiesBeyondShare", why))
     await create_pool_pod_with_secret(fleet, "fits", "c")
     await wait_until(lambda: fleet.real_pod_phases() == [("n0", "Running")] * 2)
-    await put_secret_of_size(fleet, "c", 401)
-    await assert_holds_for(lambda: sorted(len(one["k"]) for one in copied_secret_data(fleet)) == [383, 583], 30)
+    await put_secret_of_size(fleet, "c", 201)
+    await assert_holds_for(lambda: sorted(len(one["k"]) for one in copied_secret_data(fleet)) == [183, 283], 30)
+    await create_pool_pod_with_secret(fleet, "never", "d")
+    await wait_until(lambda: pool_pod_manifest(fleet, "never")["status"]["phase"] == "Failed")
+    status = pool_pod_manifest(fleet, "never")["status"]
+    why = "501 bytes: expected at most 500, half of what a cluster keeps of all pods (copies_bytes_max 1000)"
+    assert (status["reason"], status["message"]) == ("NotLendable", f"ConfigMaps and Secrets: {why}")
+    assert pool_pod_manifest(fleet, "more")["status"]["phase"] == "Pending"
 
 
 @run_on_fleet()
-async def test_what_copies_that_went_took_is_free_again(fleet: LendingFleet) -> None:
+async def test_a_pod_that_waits_for_room_of_copies_goes_on_when_others_went(fleet: LendingFleet) -> None:
     await fleet.declare_lending()
     await fleet.start(copies_bytes_max=1000)
     await wait_until(fleet.is_virtual_node_open)
-    await put_secret_of_size(fleet, "a", 600)
-    await put_secret_of_size(fleet, "b", 600)
+    await put_secret_of_size(fleet, "a", 400)
+    await put_secret_of_size(fleet, "b", 400)
     await create_pool_pod_with_secret(fleet, "one", "a")
     await wait_until(lambda: fleet.real_pod_phases() == [("n0", "Running")])
+    await create_pool_pod_with_secret(fleet, "other", "b")
+    await wait_until(lambda: waiting_reason(fleet, "other")[0] == "CopiesBeyondShare")
     await fleet.send_request(POOL, "DELETE", "/api/v1/namespaces/default/pods/one")
-    await wait_until(lambda: copied_secret_data(fleet) == [])
+    await wait_until(lambda: pool_pod_manifest(fleet, "other")["status"]["phase"] == "Running")
+
+
+@run_on_fleet()
+async def test_a_copy_that_was_never_written_takes_no_room_for_ever(fleet: LendingFleet) -> None:
+    """The owner refuses it, so that its pod fails, and the pod goes."""
+    await fleet.declare_lending()
+    await fleet.start(copies_bytes_max=1000)
+    await wait_until(fleet.is_virtual_node_open)
+    await put_secret_of_size(fleet, "a", 400)
+    await put_secret_of_size(fleet, "b", 400)
+    fleet.refused = lambda asked: False if asked[:2] == (OWN, "PATCH") and "/secrets/" in asked[2] else None
+    await create_pool_pod_with_secret(fleet, "one", "a")
+    await wait_until(lambda: pool_pod_manifest(fleet, "one")["status"].get("reason") == "RefusedByOwner")
+    await fleet.send_request(POOL, "DELETE", "/api/v1/namespaces/default/pods/one")
+    fleet.refused = lambda _: None
     await create_pool_pod_with_secret(fleet, "other", "b")
     await wait_until(lambda: fleet.real_pod_phases() == [("n0", "Running")])
 

@@ -104,3 +104,48 @@ async def test_pods_that_cannot_be_lent_fail_at_a_pace_of_their_namespace(fleet:
     assert await wait_until(lambda: has_phase(fleet, "bank", "odd", "Failed")) < 3
     failed = [has_phase(fleet, "shop", f"odd-{number}", "Failed") for number in range(3)]
     assert failed.count(True) == 1
+
+
+async def create_secret(fleet: LendingFleet, namespace: str, name: str, count: int) -> None:
+    """Its content is so many bytes as JSON."""
+    data = {"k": "A" * (count - len('{"data":{"k":""}}'))}
+    manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": data}
+    await fleet.send_request(POOL, "POST", f"/api/v1/namespaces/{namespace}/secrets", manifest)
+
+
+async def create_pod_with_secrets(fleet: LendingFleet, namespace: str, name: str, *counts: int) -> None:
+    """A pod with Secrets of its own of these sizes in bytes."""
+    names = [f"{name}-{number}" for number in range(len(counts))]
+    for secret, count in zip(names, counts, strict=True):
+        await create_secret(fleet, namespace, secret, count)
+    volumes = [{"name": one, "secret": {"secretName": one}} for one in names]
+    await create_pool_pod(fleet, namespace, name, nodeName=VIRTUAL, volumes=volumes)
+
+
+def copy_count(fleet: LendingFleet, namespace: str) -> int:
+    return len(fleet.clusters[OWN].objects("secrets", f"spillway-lent-{namespace}"))
+
+
+@run_on_fleet()
+async def test_a_namespace_leaves_others_as_much_of_an_owners_copies_as_it_has(fleet: LendingFleet) -> None:
+    await lend_node(fleet, copies_bytes_max=1000)
+    for number in range(4):
+        await create_pod_with_secrets(fleet, "shop", f"p{number}", 250)
+    running = [("n0", "Running")]
+    await wait_until(lambda: fleet.real_pod_phases() == running * 2)
+    await create_pod_with_secrets(fleet, "bank", "pay", 250)
+    await wait_until(lambda: has_phase(fleet, "bank", "pay", "Running"))
+    await asyncio.sleep(30)
+    assert (copy_count(fleet, "shop"), copy_count(fleet, "bank")) == (2, 1)
+    assert [has_phase(fleet, "shop", f"p{number}", "Pending") for number in range(4)].count(True) == 2
+
+
+@run_on_fleet()
+async def test_no_pod_holds_some_copies_while_it_waits_for_room_of_others(fleet: LendingFleet) -> None:
+    """Else each of two pods could wait for what the other one holds."""
+    await lend_node(fleet, copies_bytes_max=1000, copy_content_bytes_max=100)
+    await create_pod_with_secrets(fleet, "shop", "one", 150, 150)
+    await create_pod_with_secrets(fleet, "shop", "two", 150, 150)
+    await wait_until(lambda: fleet.real_pod_phases() == [("n0", "Running")])
+    await asyncio.sleep(30)
+    assert (copy_count(fleet, "shop"), fleet.real_pod_phases()) == (2, [("n0", "Running")])

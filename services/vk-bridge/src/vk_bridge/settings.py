@@ -275,8 +275,14 @@ class VkBridgeSettings(ClusterTurnSettings):
     )
     copies_bytes_max: int = setting(
         64 << 20,
-        "largest size in bytes of all copies of ConfigMaps and Secrets in one cluster; a pod that needs more is "
-        "refused, and a copy that would exceed it stays as it was",
+        "largest size in bytes of all copies of ConfigMaps and Secrets in one cluster, of which a namespace of a pool "
+        "has at most as much as it leaves free; beyond it a pod waits, and a copy stays as it was",
+    )
+    copy_content_bytes_max: int = constant(
+        1 << 20,
+        "number of bytes of new copies for one pod that are kept in memory until all of them may be written; the "
+        "others are read again",
+        "it is the size of the largest ConfigMap or Secret, and most pods need less",
     )
     copies_at_once: int = constant(
         4,

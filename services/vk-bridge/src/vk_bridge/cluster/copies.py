@@ -1,7 +1,7 @@
 """Creates, updates and removes the namespaces, ConfigMaps and Secrets that pool pods need in an owner."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
@@ -39,6 +39,13 @@ from vk_bridge.core.pod.conversion import (
     make_copy,
 )
 from vk_bridge.core.pod.conversion import ConversionRefused as NotCopied
+from vk_bridge.core.pod.copy_shares import (
+    HeldCopy,
+    added_bytes,
+    bytes_of_namespace,
+    may_hold_copies,
+    never_fits_text,
+)
 from vk_bridge.core.pod.status import has_had_real_pod
 from vk_bridge.core.selection.owner_cache import OwnerCache
 from vk_bridge.settings import VkBridgeSettings
@@ -53,11 +60,30 @@ log = structlog.get_logger()
 class MissingObject:
     """An object that a pod needs and that the owner does not have.
 
-    refused: True if it must not be copied there; False if the pool does not have it, either.
+    refused: True if it must not be copied there.
+    beyond_share: True if it may be copied once its namespace holds less there, or others do.
+    Neither: the pool does not have it, either.
     """
 
     what: str
     refused: bool = False
+    beyond_share: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _FoundCopy:
+    """An object of the pool and its copy.
+
+    size_bytes: of the object's content. is_current: whether the copy has this content.
+    made: the copy as it should be; None: it is read again before it is written. there: the copy as it is.
+    """
+
+    reference: ConfigReference
+    place: CopyPlace
+    size_bytes: int
+    is_current: bool
+    made: dict[str, Any] | None
+    there: Manifest | None
 
 
 class CopiesState(Enum):
@@ -92,8 +118,8 @@ class Copies:
         self._namespaces = OwnerNamespaces(fleet, api, gate)
         self._used_at: dict[CopyPlace | str, float] = {}
         """The clock time at which a copy, or a namespace, was last known to be needed."""
-        self._bytes: dict[CopyPlace, int] | None = None
-        """The size of each copy in bytes, as it is or as it is being written; None: the copies are not listed yet."""
+        self._held: dict[CopyPlace, HeldCopy] | None = None
+        """Each copy, as it is or as it is being written; None: the copies are not listed yet."""
         self._listing = asyncio.Lock()
         self._references = VersionCache[frozenset[ConfigReference]]()
         self._referred: dict[str, tuple[str, frozenset[ConfigReference]]] = {}
@@ -112,11 +138,7 @@ class Copies:
         not_ours = await self._namespaces.ensure_namespace(namespace)
         if not_ours:
             return MissingObject(not_ours, refused=True)
-        for reference in references:
-            trouble = await self._ensure_copy(pool, side, reference)
-            if trouble is not None and (trouble.refused or not reference.optional):
-                return trouble
-        return None
+        return await self._ensure_copies(pool, side, references)
 
     def note_references(self, node: str, side: PoolSide, pool_pods: Iterable[Manifest]) -> None:
         """Stores the references of a node's pool pods. Only objects with such a reference are ever copied."""
@@ -142,13 +164,51 @@ class Copies:
         ago."""
         self._namespaces.note_namespace_missing(namespace)
 
-    async def _ensure_copy(self, pool: Pool, side: PoolSide, reference: ConfigReference) -> MissingObject | None:
-        """Compares the copy with the original in the pool, and writes it if they differ.
+    async def _ensure_copies(
+        self, pool: Pool, side: PoolSide, references: Iterable[ConfigReference]
+    ) -> MissingObject | None:
+        """Writes the copies that are not current, but none unless all of them may be there: else two pods could each
+        hold what the other one waits for. The references are of one namespace.
+
+        Returns the first object that the pool does not have, that must not be copied, or for which there is no room.
+        """
+        due, sizes, kept_bytes = list[_FoundCopy](), dict[CopyPlace, int](), 0
+        for reference in references:
+            found = await self._find_copy(pool, side, reference)
+            if isinstance(found, MissingObject):
+                if found.refused or not reference.optional:
+                    return found
+                continue
+            sizes[found.place] = found.size_bytes
+            if found.is_current:
+                continue
+            trouble = self._trouble_with_sizes(await self._held_copies(), side, reference, sizes)
+            if trouble is not None:
+                return trouble
+            kept_bytes += found.size_bytes
+            is_kept = not due or kept_bytes <= self._settings.copy_content_bytes_max
+            due.append(found if is_kept else replace(found, made=None, there=None))
+        trouble = await self._reserve_bytes(side, sizes, due)
+        return await self._write_copies(pool, side, due) if trouble is None else trouble
+
+    async def _write_copies(self, pool: Pool, side: PoolSide, due: Sequence[_FoundCopy]) -> MissingObject | None:
+        """Writes copies; those without content are read again. Returns the first one that must not be written now."""
+        for found in due:
+            if found.made is not None:
+                await self._write_copy(found)
+            else:
+                trouble = await self._ensure_copies(pool, side, (found.reference,))
+                if trouble is not None:
+                    return trouble
+        return None
+
+    async def _find_copy(self, pool: Pool, side: PoolSide, reference: ConfigReference) -> MissingObject | _FoundCopy:
+        """Compares the copy with the original in the pool.
 
         Returns the object if the pool does not have it, or if it must not be copied.
         """
-        copy = copy_place(reference, side.pool_id)
-        self._used_at[copy] = _loop_time()
+        place = copy_place(reference, side.pool_id)
+        self._used_at[place] = _loop_time()
         kind = KINDS[reference.kind]
         found = await pool.gate.send_request(lambda: pool.api.get(kind, reference.namespace, reference.name))
         if found is None:
@@ -156,63 +216,92 @@ class Copies:
         made = make_copy(found, reference.kind, side)
         if isinstance(made, NotCopied):
             return MissingObject("; ".join(made.reasons), refused=True)
-        there = await self._gate.send_request(lambda: self._api.get(kind, copy.namespace, copy.name))
+        there = await self._gate.send_request(lambda: self._api.get(kind, place.namespace, place.name))
         if there is not None and not is_copy(there, side.pool_id):
-            whose = f"{copy.kind} {copy.namespace}/{copy.name} of cluster {self._api.name}"
+            whose = f"{place.kind} {place.namespace}/{place.name} of cluster {self._api.name}"
             return MissingObject(f"{whose} is not ours, or another pool's", refused=True)
-        if there is not None and _resource_version_of(there) == _resource_version_of(made):
+        is_current = there is not None and _resource_version_of(there) == _resource_version_of(made)
+        return _FoundCopy(reference, place, content_bytes(made), is_current, made, there)
+
+    def _trouble_with_sizes(
+        self,
+        held: Mapping[CopyPlace, HeldCopy],
+        side: PoolSide,
+        reference: ConfigReference,
+        sizes: Mapping[CopyPlace, int],
+    ) -> MissingObject | None:
+        """Returns why the copies must not have these sizes in bytes, now or ever; None: they may.
+
+        reference: one of them, for the text. The text says nothing of what other namespaces hold.
+        """
+        most = self._settings.copies_bytes_max
+        too_large = never_fits_text(sizes, most)
+        if too_large:
+            return MissingObject(too_large, refused=True)
+        if may_hold_copies(held, sizes, side.pool_id, most):
             return None
-        too_much = await self._admit_copy_bytes(copy, content_bytes(made))
-        if too_much:
-            return MissingObject(f"{reference.kind} {reference.name}: {too_much}", refused=True)
-        if there is None:
-            await self._apply_copy(kind, made, ABSENT)
-        else:
-            await self._replace_copy(kind, copy, there, made)
-        return None
+        own = bytes_of_namespace(held, sizes, side.pool_id)
+        return MissingObject(
+            f"{reference.kind} {reference.name}: {added_bytes(held, sizes)} bytes more beside {own} that copies of "
+            f"namespace {reference.namespace} have in cluster {self._api.name}: expected at most as many as it leaves "
+            f"free of {most} (copies_bytes_max)",
+            beyond_share=True,
+        )
 
-    async def _admit_copy_bytes(self, copy: CopyPlace, needed: int) -> str:
-        """Counts a copy with its new size. Returns the reason if the limit of all copies does not allow it, else ""."""
+    async def _reserve_bytes(
+        self, side: PoolSide, sizes: Mapping[CopyPlace, int], due: Sequence[_FoundCopy]
+    ) -> MissingObject | None:
+        """Counts the copies with their new sizes, unless others have taken the room since it was looked at."""
+        if not due:
+            return None
+        held = await self._held_copies()
+        trouble = self._trouble_with_sizes(held, side, due[-1].reference, sizes)
+        if trouble is None:
+            held.update({place: HeldCopy(side.pool_id, size) for place, size in sizes.items()})
+        return trouble
+
+    async def _held_copies(self) -> dict[CopyPlace, HeldCopy]:
         async with self._listing:
-            sizes = self._bytes = await self._read_bytes_by_copy() if self._bytes is None else self._bytes
-        most, others = self._settings.copies_bytes_max, sum(sizes.values()) - sizes.get(copy, 0)
-        if needed > most - others:
-            return (
-                f"{needed} bytes beside {others} of other copies in cluster {self._api.name}; "
-                f"at most {most} are kept there (copies_bytes_max)"
-            )
-        sizes[copy] = needed
-        return ""
+            if self._held is None:
+                self._held = await self._read_held_copies()
+        return self._held
 
-    async def _read_bytes_by_copy(self) -> dict[CopyPlace, int]:
-        """Returns the size of each existing copy, of any bridge. Only copies without a size annotation are read."""
-        found: dict[CopyPlace, int] = {}
+    async def _read_held_copies(self) -> dict[CopyPlace, HeldCopy]:
+        """Returns each existing copy, of any bridge. Only copies without a size annotation are read."""
+        found: dict[CopyPlace, HeldCopy] = {}
         for name, kind in WITHOUT_DATA.items():
             for one in await self._gate.send_request(lambda kind=kind: self._api.list(kind, label_selector=POOL)):  # type: ignore[misc]
                 if is_copy(one):
                     copy = CopyPlace(name, one["metadata"]["namespace"], one["metadata"]["name"])
                     told = annotated_copy_bytes(one)
-                    found[copy] = await self._read_copy_bytes(copy) if told is None else told
+                    size = await self._read_copy_bytes(copy) if told is None else told
+                    found[copy] = HeldCopy(one["metadata"]["labels"][POOL], size)
         return found
 
     async def _read_copy_bytes(self, copy: CopyPlace) -> int:
         found = await self._gate.send_request(lambda: self._api.get(KINDS[copy.kind], copy.namespace, copy.name))
         return content_bytes(found) if found is not None else 0
 
-    async def _replace_copy(self, kind: Kind, copy: CopyPlace, there: Manifest, made: dict[str, Any]) -> None:
+    async def _write_copy(self, found: _FoundCopy) -> None:
+        """Creates or replaces a copy at the version that was found. Raises Conflict if that has changed since."""
+        kind, place, there, made = KINDS[found.reference.kind], found.place, found.there, found.made
+        assert made is not None
+        if there is None:
+            await self._apply_copy(kind, made, ABSENT)
+            return
         version = there["metadata"]["resourceVersion"]
         if there.get("immutable") or there.get("type") != made.get("type"):  # A Secret's type never changes.
             uid = there["metadata"]["uid"]
             await self._gate.send_request(
-                lambda: self._api.delete(kind, copy.namespace, copy.name, uid=uid, resource_version=version)
+                lambda: self._api.delete(kind, place.namespace, place.name, uid=uid, resource_version=version)
             )
             version = ABSENT
         await self._apply_copy(kind, made, version)
         log.info(
             "a copy of a ConfigMap or Secret was brought up to date",
             cluster=self._api.name,
-            kind=copy.kind,
-            namespace=copy.namespace,
+            kind=place.kind,
+            namespace=place.namespace,
         )
 
     async def _apply_copy(self, kind: Kind, made: dict[str, Any], version: str) -> None:
@@ -256,8 +345,8 @@ class Copies:
         """Updates one copy. If the pool has deleted the original, the copy stays as it was, as on any node."""
         async with slots:
             try:
-                trouble = await self._ensure_copy(pool, side, reference)
-                if trouble is not None and trouble.refused:
+                trouble = await self._ensure_copies(pool, side, (replace(reference, optional=True),))
+                if trouble is not None:
                     log.warning(
                         "a copy of a ConfigMap or Secret stays as it was",
                         cluster=self._api.name,
@@ -299,11 +388,13 @@ class Copies:
         for name in namespaces.keys() - filled - self._owner_cache.pod_namespaces():
             if self._is_unused(name):
                 failed |= not await self._try_deletion(self._namespaces.remove_namespace(namespaces[name]))
-        if self._bytes is not None:
-            gone = [copy for copy in self._bytes if copy not in there and self._is_unused(copy)]
+        if self._held is not None:
+            gone = [copy for copy in self._held if copy not in there and self._is_unused(copy)]
             for copy in gone:
-                del self._bytes[copy]
-        self._used_at = {key: at for key, at in self._used_at.items() if key in there}
+                del self._held[copy]
+        # What is counted and was never written keeps its time, too, so that it ends.
+        known = there | (self._held or {}).keys()
+        self._used_at = {key: at for key, at in self._used_at.items() if key in known}
         if failed:
             return CopiesState.FAILED
         return CopiesState.SOME_LEFT if filled or any(self._owner_cache.real_pods()) else CopiesState.NONE_LEFT
@@ -325,8 +416,8 @@ class Copies:
             )
         ):
             return False
-        if self._bytes is not None:
-            self._bytes.pop(copy, None)
+        if self._held is not None:
+            self._held.pop(copy, None)
         about = {"kind": kind.plural, "namespace": copy.namespace, "name": name}
         log.info("removed: no pod refers to it", cluster=self._api.name, **about)
         return True

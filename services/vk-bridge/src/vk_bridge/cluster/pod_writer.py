@@ -47,6 +47,7 @@ from vk_bridge.core.pod.update import update_patch
 from vk_bridge.settings import VkBridgeSettings
 
 NOT_LENDABLE, REFUSED, CONFIG_ERROR = "NotLendable", "RefusedByOwner", "CreateContainerConfigError"
+BEYOND_SHARE = "CopiesBeyondShare"
 REFUSED_BY_NODE = "RefusedByNode"
 PAUSE_MESSAGE = "a real node has just refused pods of this kind or namespace; tried again soon"
 TOLD_MAX = 1000
@@ -301,7 +302,8 @@ class PodWriter:
     ) -> bool:
         if missing.refused:
             return await self._fail_pool_pod(reading, pod, NOT_LENDABLE, missing.what, answers)
-        await self._write_pool_pod_status(reading, pod, waiting_status(pod, CONFIG_ERROR, missing.what), answers)
+        reason = BEYOND_SHARE if missing.beyond_share else CONFIG_ERROR
+        await self._write_pool_pod_status(reading, pod, waiting_status(pod, reason, missing.what), answers)
         return False
 
     async def _write_pool_pod_status(
