@@ -354,6 +354,33 @@ async def test_what_is_not_there_and_what_is_not_served_has_a_reason(lending: Le
     assert (status, text.rpartition(" has ")[2]) == (404, "no real pod on the node for which own-1.n0 stands")
 
 
+@pytest.mark.parametrize(
+    ("bounds", "most"),
+    [
+        pytest.param({"owner_logs_max": 4}, 4, id="of an owner"),
+        pytest.param({"kubelet_requests_max": 6}, 6, id="of the bridge"),
+    ],
+)
+async def test_a_namespace_reads_at_most_as_many_logs_as_it_leaves_free(
+    lending: Lending, bounds: dict[str, int], most: int
+) -> None:
+    await lending.add_pool("pool-1")
+    await lending.start_bridge({"own-1": "pool-1"}, **bounds)
+    await lending.run_pool_pod("pool-1", "own-1")
+    shop, lending.namespace = lending.namespace, f"bank-{uuid4().hex[:8]}"
+    await lending.run_pool_pod("pool-1", "own-1")
+    bank, api = lending.namespace, lending.pools["pool-1"]
+    async with contextlib.AsyncExitStack() as followed:
+        for _ in range(most // 2):
+            log = api.container_log_chunks(shop, "encode", LogOptions(follow=True))
+            await anext(await followed.enter_async_context(aclosing(log)))
+        text = f"{most // 2} logs of namespace {shop} of pool-1 are being read already"
+        refused = (429, f"{text}: at most as many as it leaves free of {most}")
+        assert await lending.ask_kubelet_api("pool-1", f"/containerLogs/{shop}/encode/main") == refused
+        assert (await lending.ask_kubelet_api("pool-1", f"/containerLogs/{bank}/encode/main"))[0] == 200
+    await wait_for_answer_status(lending, f"/containerLogs/{shop}/encode/main", 200)
+
+
 async def test_an_owners_container_is_not_read_by_the_name_of_an_ephemeral_one(lending: Lending) -> None:
     await lending.add_pool("pool-1")
     await lending.start_bridge({"own-1": "pool-1"})
@@ -383,4 +410,10 @@ async def test_a_kubelet_api_without_its_files_does_not_start(tmp_path: Path) ->
 async def wait_for_answer(lending: Lending, path: str, expected: tuple[int, str]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while await lending.ask_kubelet_api("pool-1", path) != expected:
+            await asyncio.sleep(0.02)
+
+
+async def wait_for_answer_status(lending: Lending, path: str, expected: int) -> None:
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while (await lending.ask_kubelet_api("pool-1", path))[0] != expected:
             await asyncio.sleep(0.02)

@@ -150,7 +150,7 @@ class OwnerWorker:
         self._gathering: set[str] = set()
         """Nodes whose changes of leaving pods are being gathered."""
         self._leases = Leases(cluster, shared.pools, settings, shared.wall_ms)
-        self.lent_pods = LentPods(api, gate, self._owner_cache, shared.pools)
+        self.lent_pods = LentPods(api, gate, self._owner_cache, shared.pools, settings.owner_logs_max)
         self._usage_reporter = UsageReporter(api, self._owner_cache, self._desired_loans, settings, shared.wall_ms)
 
     async def run(self) -> None:

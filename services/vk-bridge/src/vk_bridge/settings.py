@@ -58,7 +58,9 @@ class VkBridgeSettings(ClusterTurnSettings):
         (KUBELET_CLIENT,), "common names that the client certificate of an API server may have; others are refused"
     )
     kubelet_requests_max: int = setting(
-        64, "number of requests to the kubelet API that are answered at the same time; further requests are refused"
+        64,
+        "number of requests to the kubelet API that are answered at the same time; further requests are refused, and "
+        "logs of a namespace of a pool of which as many are read as it leaves free",
     )
     kubelet_connections_max: int = constant(
         250,
@@ -83,7 +85,9 @@ class VkBridgeSettings(ClusterTurnSettings):
         "Go's clients use the same time, and an API server is one of them",
     )
     owner_logs_max: int = setting(
-        16, "number of logs of one owner's pods that are read at the same time; further requests are refused"
+        16,
+        "number of logs of one owner's pods that are read at the same time, of which a namespace of a pool has at most "
+        "as many as it leaves free; further requests are refused",
     )
     log_seconds: float = constant(
         4 * 3600.0,

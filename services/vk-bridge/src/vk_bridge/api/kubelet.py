@@ -25,6 +25,7 @@ from vk_bridge.api.log_request import read_log_options
 from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.parsing import container_names
+from vk_bridge.core.shares import LogPlaces, Tenant
 from vk_bridge.settings import VkBridgeSettings
 
 NOT_LENT: Final = {
@@ -70,6 +71,7 @@ class KubeletApi:
         self._settings = settings
         self._owners = owners
         self._open = 0
+        self._log_places = LogPlaces(settings.kubelet_requests_max)
         self._entered = AsyncExitStack()
         self._port_by_pool: dict[str, HttpPort] = {}
 
@@ -157,6 +159,18 @@ class KubeletApi:
         finally:
             self._open -= 1
 
+    @contextmanager
+    def _hold_log_place(self, places: LogPlaces, tenant: Tenant) -> Iterator[None]:
+        """Holds a place of one log. Raises a 429 if the tenant has as many as it leaves free, or if none is free."""
+        text = places.refusal_text(tenant)
+        if text:
+            raise _ErrorAnswer(429, text)
+        places.take_place(tenant)
+        try:
+            yield
+        finally:
+            places.give_back_place(tenant)
+
     # ── What is answered ────────────────────────────────────────────────────────────────────────────────────────
 
     async def _healthz(self, _: web.Request) -> web.Response:
@@ -168,9 +182,12 @@ class KubeletApi:
             options = read_log_options(container, request.query, self._settings.log_bytes_max)
         except ValueError as error:
             raise _ErrorAnswer(400, str(error)) from error
-        owner, real_pod = await self._find_owner_and_real_pod(request.app[POOL], namespace, name, container)
-        async with aclosing(owner.stream_pod_logs(real_pod, options)) as chunks:
-            return await self._stream_log(request, chunks)
+        tenant = Tenant(request.app[POOL], namespace)
+        with self._hold_log_place(self._log_places, tenant):
+            owner, real_pod = await self._find_owner_and_real_pod(tenant.pool, namespace, name, container)
+            with self._hold_log_place(owner.log_places, tenant):
+                async with aclosing(owner.stream_pod_logs(real_pod, options)) as chunks:
+                    return await self._stream_log(request, chunks)
 
     async def _refuse_unserved_path(self, request: web.Request) -> web.Response:
         kind = request.match_info["rest"].split("/", 1)[0]

@@ -9,15 +9,20 @@ from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.pod.conversion import real_pod_place
 from vk_bridge.core.pod.parsing import is_real_pod_of
 from vk_bridge.core.selection.owner_cache import OwnerCache
+from vk_bridge.core.shares import LogPlaces
 
 
 class LentPods:
     """Finds real pods in one owner and streams their logs. Its methods raise ClusterUnreachable and Refused.
 
     A real pod is read from the cluster each time.
+    log_places: the logs of this owner that are being read, at most `logs_max`.
     """
 
-    def __init__(self, api: ClusterApi, gate: BackoffGate, owner_cache: OwnerCache, pools: Pools) -> None:
+    def __init__(
+        self, api: ClusterApi, gate: BackoffGate, owner_cache: OwnerCache, pools: Pools, logs_max: int
+    ) -> None:
+        self.log_places = LogPlaces(logs_max)
         self._api = api
         self._gate = gate
         self._owner_cache = owner_cache
