@@ -61,7 +61,7 @@ SOUND: Final = {
 }
 LINE_BYTES_MAX: Final = 256 * 1024
 EMPTY_LINES_MAX: Final = 100
-API: Final = Lists(None, "own-1", ClusterApiSettings(max_line_bytes=LINE_BYTES_MAX), Random(0))  # type: ignore[arg-type]
+API: Final = Lists(None, "own-1", ClusterApiSettings(line_bytes_max=LINE_BYTES_MAX), Random(0))  # type: ignore[arg-type]
 WORKLOADS: Final = (DEPLOYMENTS, STATEFULSETS, JOBS)
 Answer = tuple[str, bytes, bytes]
 """(kind of the objects, a page of a list, the bytes of a watch)."""

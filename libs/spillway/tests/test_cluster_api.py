@@ -376,7 +376,7 @@ STORIES = {
 async def test_following(story: Story) -> None:
     transport = Scripted(list(story.answers), list(story.streams))
     assert (
-        change_summaries(await next_changes(cluster_api_over(transport, max_line_bytes=200), len(story.told)))
+        change_summaries(await next_changes(cluster_api_over(transport, line_bytes_max=200), len(story.told)))
         == story.told
     )
     assert transport.watch_start_versions() == story.watched_from
@@ -732,7 +732,7 @@ async def test_a_log_ends_after_its_time_though_its_pod_writes_on() -> None:
 @pytest.mark.looptime
 async def test_only_so_many_logs_are_open_at_one_time() -> None:
     """One that is closed makes room, also in its middle."""
-    api = cluster_api_over(Scripted(streams=[[b"", b"x", HANG] for _ in range(3)]), max_log_streams=2)
+    api = cluster_api_over(Scripted(streams=[[b"", b"x", HANG] for _ in range(3)]), log_streams_max=2)
     first, second, third, fourth = (api.container_log_chunks("n", "p", LOG) for _ in range(4))
     assert [await anext(first), await anext(second)] == [b"x", b"x"]
     with pytest.raises(Refused, match="TooManyRequests"):
@@ -815,7 +815,7 @@ async def server(asked_pages: list[tuple[str, str]], asked_writes: list[str]) ->
 def cluster_api_over_http(server: str, tokens: Sequence[str] = ("new",), **changes: Any) -> ClusterApi:
     """Its endpoint is read with the next of the tokens each time, and with the last for ever."""
     left = list(tokens)
-    settings = ClusterApiSettings(max_response_bytes=1000, **changes)
+    settings = ClusterApiSettings(response_bytes_max=1000, **changes)
     return make_cluster_api(lambda: Endpoint(server, token=left.pop(0) if len(left) > 1 else left[0]), "blue", settings)
 
 

@@ -186,7 +186,7 @@ async def test_a_watch_that_never_waits_lets_others_have_their_turn(chunk: bytes
 
     async def follow() -> None:
         nonlocal largest
-        api = ClusterApi(transport, "blue", ClusterApiSettings(max_line_bytes=10_000))
+        api = ClusterApi(transport, "blue", ClusterApiSettings(line_bytes_max=10_000))
         async for batch in api.follow_objects(PODS):
             largest = max(largest, len(batch))
 
@@ -318,7 +318,7 @@ async def test_a_page_of_more_objects_than_were_asked_for_is_garbage(served: Ser
 async def test_millions_of_empty_objects_are_counted_before_they_are_kept(served: Served) -> None:
     body = list_page_body().replace(b"[]", b"[" + b"{}," * 2**20 + b"{}]")
     for nothing in (body, body.replace(b"{}", b"0")):
-        api = await served(always_answer(nothing), max_response_bytes=len(body))
+        api = await served(always_answer(nothing), response_bytes_max=len(body))
         for ask in (api.count_nodes_and_pods(), api.list(PODS), api.node_metrics(5.0)):
             with pytest.raises(ClusterUnreachable, match="garbage"):
                 await ask
@@ -363,19 +363,19 @@ async def test_others_have_their_turn_while_a_large_page_is_read(whole: bool) ->
 async def test_an_object_that_is_too_large_is_garbage_wherever_it_is(served: Served, count: int) -> None:
     body = list_page_body(*pods_with_filler(count), pod("z", annotations={"filler": "x" * 5_000_000}))
     one = json.dumps(pod("z", annotations={"filler": "x" * 5_000_000})).encode()
-    settings = ClusterApiSettings(max_object_bytes=4_000_000, page_objects=5_000)
+    settings = ClusterApiSettings(object_bytes_max=4_000_000, page_objects=5_000)
     api = ClusterApi(Always(b'{"type":"ADDED","object":' + one + b"}\n", body), "blue", settings)
-    with pytest.raises(ClusterUnreachable, match=r"max_object_bytes \(4000000\)"):
+    with pytest.raises(ClusterUnreachable, match=r"object_bytes_max \(4000000\)"):
         await api.list(PODS)
-    assert "max_object_bytes" in (await first_failure_of_following(api)).detail
-    api = await served(always_answer(one), max_object_bytes=4_000_000)
+    assert "object_bytes_max" in (await first_failure_of_following(api)).detail
+    api = await served(always_answer(one), object_bytes_max=4_000_000)
     for ask in (api.get(PODS, "n", "z"), api.create(PODS, pod("z")), api.delete(PODS, "n", "z", uid="z")):
-        with pytest.raises(ClusterUnreachable, match=r"max_object_bytes \(4000000\)"):
+        with pytest.raises(ClusterUnreachable, match=r"object_bytes_max \(4000000\)"):
             await ask
 
 
 async def test_answers_beyond_their_bound_are_garbage_before_they_are_taken_in(served: Served) -> None:
-    api = await served(always_answer(b"x" * 5_000), max_response_bytes=1_000)
+    api = await served(always_answer(b"x" * 5_000), response_bytes_max=1_000)
     for ask in (api.pod_metrics("n", 5.0), api.node_metrics(5.0), api.get(PODS, "n", "a"), api.count_nodes_and_pods()):
         with pytest.raises(ClusterUnreachable, match=r"garbage.*more than 1000 bytes"):
             await ask
@@ -383,7 +383,7 @@ async def test_answers_beyond_their_bound_are_garbage_before_they_are_taken_in(s
     async def refuse(request: web.Request) -> web.StreamResponse:
         return web.json_response({"kind": "Status", "message": "x" * 5_000}, status=403)
 
-    api = await served(refuse, max_refusal_bytes=1_000)
+    api = await served(refuse, refusal_bytes_max=1_000)
     with pytest.raises(ClusterUnreachable, match=r"garbage.*more than 1000 bytes"):
         await api.create(PODS, pod("a"))
 
@@ -464,7 +464,7 @@ async def test_pages_grow_again_once_they_are_small(served: Served) -> None:
             return web.Response(body=b"x" * 2_000)
         return web.Response(body=list_page_body(pod("a"), more="" if len(asked) > 6 else "x"))
 
-    api = await served(answer, page_objects=64, max_response_bytes=1_000)
+    api = await served(answer, page_objects=64, response_bytes_max=1_000)
     assert len(await api.list(PODS)) == 6
     assert asked == ["64", "8", "16", "32", "64", "64", "64"]
 
@@ -472,5 +472,5 @@ async def test_pages_grow_again_once_they_are_small(served: Served) -> None:
 def test_the_fewest_objects_of_a_page_fit_into_an_answer_however_large_they_are() -> None:
     """Else one who fills objects in one namespace could keep its whole cluster from being listed."""
     settings = ClusterApiSettings()
-    assert settings.large_page_objects * settings.max_object_bytes < settings.max_response_bytes
-    assert settings.max_object_bytes < settings.max_line_bytes
+    assert settings.large_page_objects * settings.object_bytes_max < settings.response_bytes_max
+    assert settings.object_bytes_max < settings.line_bytes_max

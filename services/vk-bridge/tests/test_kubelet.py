@@ -53,7 +53,7 @@ PATIENCE_SECONDS = 20.0
 A_NAME = "expected a name of small letters, digits, '-' and '.'"
 NO_LISTS = "not served for lent nodes: no lists of pods (the API server has them), logs alone"
 RULE = LendingRule("all", (), "dedicated", 100, 0, 0, 0.0)
-FAST = ClusterApiSettings(max_log_streams=4)
+FAST = ClusterApiSettings(log_streams_max=4)
 
 
 async def wait_until(holds: Callable[[], Any], what: str = "it") -> None:

@@ -24,7 +24,7 @@ async def main(process: Process) -> None:
     kafka = settings_from_environment(KafkaSettings, os.environ, KAFKA_PREFIX)
     api_settings = ClusterApiSettings(
         request_timeout_seconds=settings.request_timeout_seconds,
-        max_log_streams=settings.owner_logs_max,
+        log_streams_max=settings.owner_logs_max,
         log_stream_seconds=settings.log_seconds,
     )
     async with KafkaBus(kafka, settings.fleet, f"spillway/vk-bridge/{process.instance}") as bus:

@@ -333,7 +333,7 @@ class ClusterApi(Lists):
         """Yields the log of a container in chunks that may end anywhere, for `log_stream_seconds` at most.
 
         Raises before the first chunk: NotFound if the pod does not exist; Refused if its container has not started or
-        must be named, or if `max_log_streams` logs are open already. The caller must close it with `aclosing`.
+        must be named, or if `log_streams_max` logs are open already. The caller must close it with `aclosing`.
         """
         return self._logs.read_log_chunks(namespace, pod, options)
 
@@ -365,7 +365,7 @@ def make_cluster_api(
     read_endpoint: called in a thread of its own, and again after a 401.
     """
     credentials = Credentials(read_endpoint)
-    for_logs = replace(settings, max_connections=settings.max_log_streams, answer_bounds=settings.log_answer_bounds)
+    for_logs = replace(settings, connections_max=settings.log_streams_max, answer_bounds=settings.log_answer_bounds)
     transport, probe_transport, log_transport = (
         HttpTransport(credentials, name, one) for one in (settings, settings, for_logs)
     )

@@ -96,7 +96,7 @@ class Lists(Requests):
             if not about.continue_:
                 return
             query["continue"] = about.continue_
-            if 4 * len(body) < settings.max_response_bytes:
+            if 4 * len(body) < settings.response_bytes_max:
                 limit = min(settings.page_objects, 2 * limit)
 
     async def decode_unpaged_list(self, kind: Kind, body: bytes, *, whole: bool = False) -> tuple[Any, ...]:

@@ -40,7 +40,7 @@ class LogOptions:
 
 
 class PodLogs:
-    """The open logs of one cluster, at most `max_log_streams`, with connections of their own."""
+    """The open logs of one cluster, at most `log_streams_max`, with connections of their own."""
 
     def __init__(self, requests: Requests, transport: Transport) -> None:
         self._requests = requests
@@ -50,8 +50,8 @@ class PodLogs:
     async def read_log_chunks(self, namespace: str, pod: str, options: LogOptions) -> AsyncGenerator[bytes, None]:
         """Yields the log in chunks that may end anywhere. Only the current chunk is in memory. Raises Refused."""
         settings = self._requests.settings
-        if self._open >= settings.max_log_streams:
-            limit = f"{settings.max_log_streams} logs of {self._requests.name} are being read already"
+        if self._open >= settings.log_streams_max:
+            limit = f"{settings.log_streams_max} logs of {self._requests.name} are being read already"
             raise Refused(TOO_MANY, "TooManyRequests", limit)
         self._open += 1
         path = PODS.path(namespace, pod, "log")

@@ -139,9 +139,9 @@ class Requests:
         return self.decode_json(answers.MANIFEST, body)
 
     def check_size(self, body: bytes | msgspec.Raw) -> None:
-        """Raises ClusterUnreachable for an object of more than max_object_bytes. Call it before decoding."""
-        if memoryview(body).nbytes > self.settings.max_object_bytes:
-            detail = f"an object of more than max_object_bytes ({self.settings.max_object_bytes})"
+        """Raises ClusterUnreachable for an object of more than object_bytes_max. Call it before decoding."""
+        if memoryview(body).nbytes > self.settings.object_bytes_max:
+            detail = f"an object of more than object_bytes_max ({self.settings.object_bytes_max})"
             raise ClusterUnreachable(self.name, "garbage", detail)
 
     def raise_refusal(self, response: Response) -> NoReturn:

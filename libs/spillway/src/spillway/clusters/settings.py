@@ -52,8 +52,8 @@ class ClusterApiSettings:
     page_objects: int = 500
     """Objects that are requested in one page of a list."""
     large_page_objects: int = 3
-    """The fewest objects of a page, used when pages are longer than max_response_bytes. One answer has room for this
-    many objects of max_object_bytes."""
+    """The fewest objects of a page, used when pages are longer than response_bytes_max. One answer has room for this
+    many objects of object_bytes_max."""
     page_slack_objects: int = 100
     """Objects that a page may have beyond the requested limit. API servers send none."""
     list_objects_max: int = 500_000
@@ -75,30 +75,30 @@ class ClusterApiSettings:
     first_pause_seconds: float = 0.5
     """The first pause. Each pause doubles, up to the longest, and is shortened at random by up to half."""
     longest_pause_seconds: float = 10.0
-    max_empty_lines: int = 100
+    empty_lines_max: int = 100
     """Empty lines in a row of a watch. API servers send none."""
     watch_step_lines: int = 256
     """Lines of a watch that are handled before other tasks of the process get the event loop."""
-    max_response_bytes: int = 32 * 2**20
+    response_bytes_max: int = 32 * 2**20
     """Bytes of one answer, such as a page of a list. 500 pods take 4 to 10 MiB."""
-    max_refusal_bytes: int = 2 * 2**20
+    refusal_bytes_max: int = 2 * 2**20
     """Bytes of a refusal. A refusal does not wait for a place among the large answers."""
-    max_object_bytes: int = 10 * 2**20
+    object_bytes_max: int = 10 * 2**20
     """Bytes of one object. etcd stores at most 1.5 MiB, and JSON writes six bytes for some characters."""
-    max_line_bytes: int = 11 * 2**20
+    line_bytes_max: int = 11 * 2**20
     """Bytes of one event of a watch, which contains one object."""
     large_body_bytes: int = 2**20
     """Bytes from which an answer counts as large. It then waits for a place before the rest is received."""
     large_bodies_of_one_cluster: int = 2
     """Large answers of one cluster at a time. The probe has a place of its own."""
     large_bodies_at_once: int = 16
-    """Large answers of all clusters of a process at a time. With max_response_bytes they take 512 MiB."""
-    max_connections: int = 32
+    """Large answers of all clusters of a process at a time. With response_bytes_max they take 512 MiB."""
+    connections_max: int = 32
     """The most connections to one cluster at one time, watches included. The probe has its own."""
     answer_bounds: AnswerBounds = ANSWERS
     """Limits for the bytes that a server sends outside the body of an answer."""
     log_answer_bounds: AnswerBounds = LOG_ANSWERS
-    max_log_streams: int = 16
+    log_streams_max: int = 16
     """The most pod logs that are read at one time. They have connections of their own; one more log is refused."""
     log_stream_seconds: float = 4 * 3600.0
     """The longest time that a log is followed, even if its pod still writes. A kubelet ends a log that was silent for

@@ -75,7 +75,7 @@ class HttpTransport:
 
     def __init__(self, credentials: Credentials, name: str, settings: ClusterApiSettings) -> None:
         self._session = Session(
-            credentials, settings.connect_timeout_seconds, settings.max_connections, settings.answer_bounds
+            credentials, settings.connect_timeout_seconds, settings.connections_max, settings.answer_bounds
         )
         self._name = name
         self._settings = settings
@@ -124,7 +124,7 @@ class HttpTransport:
 
     async def _bounded_body(self, answer: aiohttp.ClientResponse) -> bytes:
         settings, is_good = self._settings, 200 <= answer.status < 300
-        most = settings.max_response_bytes if is_good else settings.max_refusal_bytes
+        most = settings.response_bytes_max if is_good else settings.refusal_bytes_max
         if (answer.content_length or 0) > most:
             raise TooLarge(self._name, "garbage", f"an answer of more than {most} bytes")
         body, has_turn = bytearray(), False

@@ -202,7 +202,7 @@ class Reflector:
 
     async def _watch_objects(self) -> AsyncGenerator[tuple[Change, ...], None]:
         settings = self._api.settings
-        lines = answers.Lines(settings.max_line_bytes, settings.max_empty_lines)
+        lines = answers.Lines(settings.line_bytes_max, settings.empty_lines_max)
         self._heard = False
         self._watching_since = asyncio.get_running_loop().time()
         async with aclosing(self._api.watch_chunks(self._kind, self._params, self._version)) as chunks:
