@@ -1,4 +1,4 @@
-"""What one namespace of a pool takes from the others of that pool: tries at a node, copies, logs."""
+"""What one namespace of a pool takes from the others of that pool: tries at a node, copies."""
 
 import asyncio
 from typing import Any
