@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spillway.places import SharedPlaces, may_take_places
+from spillway.places import SharedPlaces, leaves_as_much_free, may_take_places
 
 ROOM = (
     # own, taken, asked, for each free, and whether they may be taken: of 100 places
@@ -30,6 +30,21 @@ ROOM = (
 @pytest.mark.parametrize(("own", "taken", "asked", "for_each_free", "expected"), ROOM)
 def test_who_may_take_places(own: int, taken: int, asked: int, for_each_free: float, expected: bool) -> None:
     assert may_take_places(own, taken, asked, 100, for_each_free) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "taken", "asked", "may"),
+    [
+        pytest.param(0, 0, 4, True, id="half of all"),
+        pytest.param(0, 0, 5, False, id="more than half"),
+        pytest.param(3, 3, 1, True, id="one more, up to half"),
+        pytest.param(4, 4, 1, False, id="one more than half"),
+        pytest.param(0, 4, 2, True, id="half of what another left"),
+        pytest.param(0, 4, 3, False, id="more than half of it"),
+    ],
+)
+def test_what_leaves_as_much_free(own: int, taken: int, asked: int, may: bool) -> None:
+    assert leaves_as_much_free(own, taken, asked, 8) is may
 
 
 @given(st.integers(1, 40), st.lists(st.tuples(st.booleans(), st.sampled_from("abcd")), max_size=200))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vk_bridge.core.shares import LogPlaces, Tenant, leaves_as_much_free
+from vk_bridge.core.shares import LogPlaces, Tenant
 
 SHOP, BANK, SHOP_OF_OTHER = Tenant("pool-1", "shop"), Tenant("pool-1", "bank"), Tenant("pool-2", "shop")
 TENANTS = [SHOP, BANK, SHOP_OF_OTHER]
@@ -15,21 +15,6 @@ def places_with(*tenants: Tenant, most: int = 8) -> LogPlaces:
     for tenant in tenants:
         places.take_place(tenant)
     return places
-
-
-@pytest.mark.parametrize(
-    ("own", "held", "asked", "may"),
-    [
-        pytest.param(0, 0, 4, True, id="half of all"),
-        pytest.param(0, 0, 5, False, id="more than half"),
-        pytest.param(3, 3, 1, True, id="one more, up to half"),
-        pytest.param(4, 4, 1, False, id="one more than half"),
-        pytest.param(0, 4, 2, True, id="half of what another left"),
-        pytest.param(0, 4, 3, False, id="more than half of it"),
-    ],
-)
-def test_what_leaves_as_much_free(own: int, held: int, asked: int, may: bool) -> None:
-    assert leaves_as_much_free(own, held, asked, 8) is may
 
 
 SHARE = "4 logs of namespace shop of pool-1 are being read already: at most as many as it leaves free of 8"

@@ -3,19 +3,26 @@
 from collections import Counter
 
 
-def may_take_places(own: int, taken: int, asked: int, most: int, for_each_free: float) -> bool:
-    """Returns whether a holder with `own` of the `taken` places may take `asked` more. There are `most` places.
+def leaves_as_much_free(own: float, taken: float, asked: float, most: float, for_each_free: float = 1.0) -> bool:
+    """Returns whether a holder that gets `asked` more has no more than it leaves free, times for_each_free.
 
-    A holder may have at most the number of free places times for_each_free. Only a free place is needed for the first
-    place of a holder, and for places that are taken while all are free.
+    own: what it has now. taken: what all have now, it included. most: what there is, for example places or bytes.
 
     Source: dynamic thresholds of shared buffers, Choudhury and Hahne, 1998.
     """
-    free = most - taken - asked
-    if free < 0:
+    return own + asked <= for_each_free * (most - taken - asked)
+
+
+def may_take_places(own: int, taken: int, asked: int, most: int, for_each_free: float) -> bool:
+    """Returns whether a holder with `own` of the `taken` places may take `asked` more. There are `most` places.
+
+    leaves_as_much_free() says how many a holder may have. Only a free place is needed for the first place of a holder,
+    and for places that are taken while all are free.
+    """
+    if taken + asked > most:
         return False
     is_first = not own and asked == 1
-    return is_first or not taken or own + asked <= for_each_free * free
+    return is_first or not taken or leaves_as_much_free(own, taken, asked, most, for_each_free)
 
 
 class SharedPlaces:

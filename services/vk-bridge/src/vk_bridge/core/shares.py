@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass
 
+from spillway.places import leaves_as_much_free
+
 
 @dataclass(frozen=True, slots=True)
 class Tenant:
@@ -10,16 +12,6 @@ class Tenant:
 
     pool: str
     namespace: str
-
-
-def leaves_as_much_free(own: int, held: int, asked: int, most: int) -> bool:
-    """Returns whether a tenant may hold `asked` more, of `most` in all.
-
-    own: what it holds now. held: what all hold now, it included.
-
-    Source: dynamic thresholds of shared buffers, Choudhury and Hahne, 1998.
-    """
-    return own + asked <= most - held - asked
 
 
 class LogPlaces:

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from spillway.places import leaves_as_much_free
 from vk_bridge.core.pod.conversion import CopyPlace
-from vk_bridge.core.shares import leaves_as_much_free
 
 
 @dataclass(frozen=True, slots=True)
