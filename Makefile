@@ -97,8 +97,8 @@ path: setup ## Test whole scenarios in one process, in virtual time
 simulation: setup ## Simulate a sample of seeds: all services in one process in virtual time, with faults
 	@$(PYTEST) -n $(WORKERS) --dist worksteal tests/simulation
 
-simulate: setup ## Simulate many seeds (SEEDS=0:10000 JOBS=2 LEDGER=path; a stopped run continues), or one seed with its trace (REPLAY=17)
-	@$(RUN) python lab/simulation/simulate.py $(if $(REPLAY),--seed $(REPLAY) --trace,--seeds $(SEEDS) --jobs $(JOBS) $(if $(LEDGER),--ledger $(LEDGER)))
+simulate: setup ## Simulate many seeds (SEEDS=0:10000 JOBS=2 LEDGER=path; KEPT=all: also those that failed once; a stopped run continues), or one seed with its trace (REPLAY=17)
+	@$(RUN) python lab/simulation/simulate.py $(if $(REPLAY),--seed $(REPLAY) --trace,--seeds $(SEEDS) --jobs $(JOBS) $(if $(KEPT),--kept $(KEPT)) $(if $(LEDGER),--ledger $(LEDGER)))
 
 simulation-ledger: setup ## Add the simulated seeds of a ledger (LEDGER=build/simulation.ledger) to the committed ranges
 	@$(RUN) python lab/simulation/simulate.py --ranges $(if $(LEDGER),--ledger $(LEDGER))

@@ -24,7 +24,7 @@ def run_simulation(*arguments: str) -> "subprocess.CompletedProcess[str]":
 def test_no_seed_of_the_sample_fails(tmp_path: Path) -> None:
     """Nothing undone, doubled, lost or left behind in any of them."""
     out, ledger = str(tmp_path / "simulation.json"), str(tmp_path / "ledger")
-    done = run_simulation("--seeds", SAMPLE, "--kept", "--jobs", "2", "--out", out, "--ledger", ledger)
+    done = run_simulation("--seeds", SAMPLE, "--kept", "quick", "--jobs", "2", "--out", out, "--ledger", ledger)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((tmp_path / "simulation.json").read_text())
     assert summary["seeds"] >= 35
@@ -34,7 +34,7 @@ def test_no_seed_of_the_sample_fails(tmp_path: Path) -> None:
     assert summary["drawn"]["waited for missing"] > 3
 
 
-@pytest.mark.parametrize("seed", [15, 40, 640023])
+@pytest.mark.parametrize("seed", [40, 640023])
 def test_a_seed_gives_the_same_trace_again(seed: int) -> None:
     """The same seed gives the same trace, record by record and write by write, also after another seed.
 

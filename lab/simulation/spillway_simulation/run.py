@@ -33,7 +33,7 @@ from spillway_simulation.oracle import Oracle
 from spillway_simulation.readers import Readers
 from spillway_simulation.scalers import Scaler, find_unsettled_scaling, judge_scaling_at_rest
 from spillway_simulation.script import Retention, Script, drawn_count_by_kind
-from spillway_simulation.seeds import KEPT, script_of
+from spillway_simulation.seeds import KEPT, LONG_SEEDS, script_of
 from spillway_simulation.users import User, join_all_members
 from spillway_simulation.world import World
 
@@ -287,7 +287,8 @@ def main() -> int:
     if arguments.seed is not None:
         return _run_one_seed(arguments)
     first, _, end = arguments.seeds.partition(":")
-    seeds = [*(KEPT if arguments.kept else ()), *range(int(first), int(end))]
+    kept = {"none": (), "quick": [seed for seed in KEPT if seed not in LONG_SEEDS], "all": KEPT}[arguments.kept]
+    seeds = [*kept, *range(int(first), int(end))]
     return _run_missing_seeds(
         list(dict.fromkeys(seeds)), arguments.jobs, arguments.out, Ledger(arguments.ledger, code_of_checkout())
     )
@@ -372,7 +373,12 @@ def _parse_arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="processes at the same time")
     parser.add_argument("--seed", type=int, help="one seed alone")
     parser.add_argument("--after", type=int, action="append", default=[], help="run this seed before, with --seed")
-    parser.add_argument("--kept", action="store_true", help="also the seeds that failed once")
+    parser.add_argument(
+        "--kept",
+        choices=("none", "quick", "all"),
+        default="none",
+        help="also the seeds that failed once, or the quick ones",
+    )
     parser.add_argument("--trace", action="store_true", help="print everything that happens, with --seed")
     parser.add_argument("--logs", action="store_true", help="print the services' logs, with --seed")
     parser.add_argument("--out", type=Path, default=BUILD, help="where the summary goes")

@@ -131,6 +131,30 @@ DAYS: tuple[tuple[dict[int, str], tuple[Callable[[Script], Script], ...]], ...] 
 """The additions to the scripts, in their order. Each line has the seeds that were kept before the next addition."""
 
 KEPT = {seed: lesson for kept, _ in DAYS for seed, lesson in kept.items()}
+LONG_SEEDS = frozenset(
+    (
+        640016,
+        760138,
+        760252,
+        770811,
+        771167,
+        780174,
+        790150,
+        790300,
+        800310,
+        800712,
+        803075,
+        822201,
+        840002,
+        856637,
+        858180,
+        865321,
+        886043,
+        887174,
+    )
+)
+"""The kept seeds that take more than 4 s of CPU each, two thirds of the time of all. `make test` leaves them out; each
+lesson has a unit test of its own. `make simulate KEPT=all` runs them."""
 
 
 def script_of(seed: int) -> Script:
