@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 from math import inf
 
 import pytest
@@ -37,7 +38,8 @@ BOUNDS = RequestSettings(
 
 @dataclass(frozen=True)
 class Asked:
-    """number: in the order of asking. step: before which it is asked. batch: −1 of none. caller: empty: nobody's."""
+    """number: in the order of asking. step: before which it is asked. batch: −1 of none. caller: empty: nobody's.
+    seconds: what its decision takes, of a clock that only decisions move."""
 
     number: int
     step: int
@@ -45,6 +47,7 @@ class Asked:
     about: str
     batch: int = -1
     caller: str = ""
+    seconds: float = 0.0
 
 
 def numbers_decided_by_step(
@@ -53,7 +56,8 @@ def numbers_decided_by_step(
     """The numbers that each step decides, until none waits. put_off: requests that are put off at their first look."""
 
     async def decide_all() -> list[list[int]]:
-        queue, steps, left = RequestQueue(bounds, "ask again"), list[list[int]](), set(put_off)
+        steps, left, now = list[list[int]](), set(put_off), [0.0]
+        queue = RequestQueue(bounds, "ask again", lambda: now[0])
 
         def deciding_number(number: int) -> Decide[None]:
             def decide(generation: Generation) -> tuple[list[object], None]:
@@ -61,6 +65,7 @@ def numbers_decided_by_step(
                     left.remove(number)
                     raise NotYet(None if number % 2 else lambda: True)
                 steps[-1].append(number)
+                now[0] += asked[number].seconds
                 return [], None
 
             return decide  # type: ignore[return-value]
@@ -154,25 +159,24 @@ def test_who_is_decided_first(asked: list[tuple[int, str]], expected: list[list[
 
 
 @given(requests(callers=("", "shop", "bank", "toys")))
-def test_callers_take_turns_among_what_has_one_priority(asked: list[Asked]) -> None:
-    """However much others ask: of those that wait for one priority each has as much decided, or all that it asked."""
-    never = replace(BOUNDS, requests_passed_over_max=1000)
-    steps = numbers_decided_by_step(asked, never)
+def test_callers_take_turns_also_from_one_group_to_the_next(asked: list[Asked]) -> None:
+    """Over any steps in which two callers always have requests left, each has as many decided as the other, or two
+    fewer: a request of each may be under way."""
+    of_one_priority = [replace(one, priority=0) for one in asked]
+    steps = numbers_decided_by_step(of_one_priority)
+    decided = [Counter(asked[number].caller for number in numbers) for numbers in steps]
     step_of = {number: step for step, numbers in enumerate(steps) for number in numbers}
-    for step in range(len(steps)):
-        there = [one for one in asked if one.step <= step <= step_of[one.number]]
-        for priority in {one.priority for one in there}:
-            taken, left = Counter[str](), Counter[str]()
-            for one in there:
-                if one.priority == priority:
-                    (taken if step_of[one.number] == step else left)[one.caller] += 1
-            assert all(taken[other] <= taken[caller] + 1 for caller in left for other in taken)
+    left = [{one.caller for one in asked if one.step <= step < step_of[one.number]} for step in range(len(steps))]
+    for first, last in combinations(range(len(steps) + 1), 2):
+        always = frozenset.intersection(*map(frozenset, left[first:last]))
+        taken = [sum(counts[caller] for counts in decided[first:last]) for caller in always]
+        assert not taken or max(taken) - min(taken) <= 2
 
 
 TURNS = (
     pytest.param("ssssb", [0, 0, 0, 0, 0], [[0, 4, 1], [2, 3]], id="one of another comes second"),
-    pytest.param("sssbbb", [0] * 6, [[0, 3, 1], [2, 4, 5]], id="one each"),
-    pytest.param("sssb", [0, 0, 5, 0], [[2, 0, 3], [1]], id="the higher first, whosever"),
+    pytest.param("sssbbb", [0] * 6, [[0, 3, 1], [4, 2, 5]], id="one each, also in the next group"),
+    pytest.param("sssb", [0, 0, 5, 0], [[2, 3, 0], [1]], id="the higher first, and it was a turn of its caller"),
     pytest.param("----b", [0] * 5, [[0, 4, 1], [2, 3]], id="nobody's are as one caller's"),
 )
 
@@ -182,6 +186,57 @@ def test_whose_turn_it_is(callers: str, priorities: list[int], expected: list[li
     whose = [caller.replace("-", "") for caller in callers]
     asked = [Asked(number, 0, priorities[number], "", -1, caller) for number, caller in enumerate(whose)]
     assert numbers_decided_by_step(asked) == expected
+
+
+BACKLOGS = (
+    # Of one caller, who sends all at once: runs, requests in a run, and seconds of a decision.
+    pytest.param(1_000, 1, 0.003, id="single requests"),
+    pytest.param(30, 1, 0.35, id="single requests of which each ends a group"),
+    pytest.param(10, 90, 0.003, id="batches of which each ends a group"),
+    pytest.param(18, 52, 0.005, id="more batches"),
+    pytest.param(38, 26, 0.010, id="slow batches"),
+    pytest.param(2, 450, 0.004, id="batches that go on in the next group"),
+)
+
+
+@pytest.mark.parametrize(("runs", "size", "seconds"), BACKLOGS)
+@pytest.mark.parametrize("step", [1, 5, 11, 15])
+def test_anothers_only_request_is_in_the_next_group_whatever_a_backlog_holds_and_however_long_it_waited(
+    runs: int, size: int, seconds: float, step: int
+) -> None:
+    """A batch that had waited for ten groups was one turn, and turns began anew with each group: it took 3.5 s."""
+    bounds = replace(RequestSettings(), requests_waiting_max=2_000, requests_in_group_max=200)
+    backlog = [
+        Asked(number, 0, 0, "", number // size if size > 1 else -1, "shop", seconds) for number in range(runs * size)
+    ]
+    steps = numbers_decided_by_step([*backlog, Asked(len(backlog), step, 0, "", -1, "bank", 0.003)], bounds)
+    assert len(backlog) in steps[min(step, len(steps) - 1)]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from((1, 1, 2, 5, 30)), st.sampled_from((0.0, 0.003, 0.02, 0.3))),
+        min_size=1,
+        max_size=30,
+    ),
+    st.integers(0, 12),
+)
+def test_at_most_one_run_of_each_other_caller_is_decided_before_anothers_only_request(
+    backlog: list[tuple[str, int, float]], step: int
+) -> None:
+    bounds = replace(RequestSettings(), batch_seconds=inf)
+    asked = [
+        Asked(0, 0, 0, "", run, caller, seconds)
+        for run, (caller, size, seconds) in enumerate(backlog)
+        for _ in range(size)
+    ]
+    asked = [replace(one, number=number) for number, one in enumerate(asked)]
+    only = Asked(len(asked), step, 0, "", -1, "only")
+    steps = numbers_decided_by_step([*asked, only], bounds)
+    since = [number for numbers in steps[step:] for number in numbers]
+    before = [asked[number] for number in since[: since.index(only.number)]]
+    runs = Counter(caller for caller, _ in {(one.caller, one.batch) for one in before})
+    assert all(count == 1 for count in runs.values())
 
 
 def test_a_batch_comes_after_a_single_request_of_another_caller() -> None:

@@ -1,7 +1,6 @@
 """The way of a request into the log: it waits in a bounded queue, is decided in a group, written, and answered."""
 
 import asyncio
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby
@@ -18,6 +17,7 @@ from spillway.events import Event
 from spillway.model import Generation
 from spillway.places import may_take_places
 from spillway.reasons import RECORD_TOO_LARGE, TOO_MANY_WAIT
+from spillway.running.caller_turns import CallerTurns
 from spillway.settings import constant
 from spillway.waiting import loop_seconds
 
@@ -85,9 +85,9 @@ class RequestSettings:
         "a broker takes so much at once, and each reader of the log holds it in memory",
     )
     batch_seconds: float = constant(
-        2.0,
+        0.5,
         "seconds after which a transaction gets no further request of the same batch; a later one goes on with it",
-        "an ordinary batch takes less, and is one transaction; the turn ends after some seconds without an answer",
+        "a batch of a hundred requests takes less, and is one transaction; others wait for one batch at most",
     )
     requests_passed_over_max: int = constant(
         10,
@@ -205,25 +205,29 @@ class Decisions:
 _Run = list[WaitingCall[Any]]
 _Level = int
 """The urgency of a run, its negated priority; the lowest comes first."""
-_Place = TypeVar("_Place", _Level, tuple[_Level, int, int])
-"""A level; or a level, a turn in it, and the index in the queue. The lowest is decided first."""
+_Place = TypeVar("_Place", _Level, tuple[_Level, float, float, int])
+"""A level; or a level, the start by CallerTurns, the seconds that the run is expected to take, and the index in the
+queue. The lowest is decided first."""
 
 
 class RequestQueue:
     """The requests that wait for a decision. asked: an event that is set while there is a request to decide.
 
-    retry: a text for callers without an answer, about what they may do.
-    Requests go by priority, then callers take turns, then in the order of arrival. A request that was passed over by
-    requests_passed_over_max groups has the highest priority that waits, so that none waits for ever. Callers take turns
-    there, too: a long backlog of one caller that waited for long does not come before others' new requests.
+    retry: a text for callers without an answer, about what they may do. clock: in seconds, to bound a group's time.
+    Requests go by priority, then callers take turns by the time that their requests take (caller_turns.py), then in the
+    order of arrival. A request that was passed over by requests_passed_over_max groups has the highest priority that
+    waits, so that none waits for ever. Callers take turns there, too: a long backlog of one caller that waited for long
+    does not come before others' new requests.
     """
 
-    def __init__(self, settings: RequestSettings, retry: str) -> None:
+    def __init__(self, settings: RequestSettings, retry: str, clock: Callable[[], float] = loop_seconds) -> None:
         self.asked = asyncio.Event()
         self.retry = retry
         self._settings = settings
+        self._clock = clock
         self._waiting: list[WaitingCall[Any]] = []
         self._numbers = count()
+        self._turns = CallerTurns()
         self._put_off: list[_PutOff] = []
         self._put_off_last: dict[Hashable, _PutOff] = {}
         """The last request that was put off, by its subject. Nobody waits for the earlier ones any more."""
@@ -286,20 +290,24 @@ class RequestQueue:
         deciding itself may have changed the state, and a bug raises BugMet.
         """
         decided, settings = Decisions() if onto is None else onto, self._settings
-        taken, began = set[WaitingCall[Any]](), loop_seconds()
+        taken, began = set[WaitingCall[Any]](), self._clock()
         until, batch_until = began + settings.group_seconds, began + settings.batch_seconds
         bytes_until = decided.record_bytes + settings.group_bytes_max
         try:
             for run in self._ordered_runs():
                 is_full = len(taken) >= settings.requests_in_group_max or decided.record_bytes >= bytes_until
-                if taken and (is_full or loop_seconds() >= until):
+                if taken and (is_full or self._clock() >= until):
                     break
+                run_began, before = self._clock(), len(taken)
                 for waiting in run:
-                    if taken and loop_seconds() >= batch_until:
+                    if taken and self._clock() >= batch_until:
                         break
                     taken.add(waiting)
                     self._decide_request(waiting, next_generation, decided, apply)
+                if len(taken) > before:
+                    self._turns.note_served_requests(run[0].caller, len(taken) - before, self._clock() - run_began)
         finally:
+            self._turns.forget_past_ends()
             self._waiting = [waiting for waiting in self._waiting if waiting not in taken]
         for waiting in self._waiting:
             waiting.passed_over += 1
@@ -401,11 +409,24 @@ class RequestQueue:
         longest = self._settings.requests_passed_over_max
         waited_long = [max(one.passed_over for one in run) >= longest for run in runs]
         levels = _kept_in_order(runs, _levels_of_runs(runs, waited_long))
-        # A batch takes as many turns as it has requests, unless it waited for long: others may come without end.
-        turns = [1 if is_over else len(run) for run, is_over in zip(runs, waited_long, strict=True)]
-        places = list(zip(levels, _turns_in_level(runs, levels, turns), range(len(runs)), strict=True))
-        order = _kept_in_order(runs, places)
+        seconds = [len(run) * self._turns.expected_seconds(run[0].caller) for run in runs]
+        starts = self._expected_starts(runs, levels, seconds)
+        # Of runs with one start the shorter one comes first, but not before a batch that waited for long.
+        lengths = [0.0 if is_over else most for is_over, most in zip(waited_long, seconds, strict=True)]
+        order = _kept_in_order(runs, list(zip(levels, starts, lengths, range(len(runs)), strict=True)))
         return [runs[index] for index in sorted(range(len(runs)), key=lambda one: (order[one], runs[one][0].number))]
+
+    def _expected_starts(self, runs: Sequence[_Run], levels: Sequence[_Level], seconds: Sequence[float]) -> list[float]:
+        """Returns the start of each run by CallerTurns: after those of its caller that come before it.
+
+        seconds: how long each run is expected to take.
+        """
+        starts, next_starts = [0.0] * len(runs), dict[str, float]()
+        for index in sorted(range(len(runs)), key=lambda one: (levels[one], one)):
+            caller = runs[index][0].caller
+            starts[index] = next_starts.get(caller, self._turns.next_start(caller))
+            next_starts[caller] = starts[index] + seconds[index]
+        return starts
 
 
 def _kept_in_order(runs: Sequence[_Run], places: Sequence[_Place]) -> list[_Place]:
@@ -423,19 +444,6 @@ def _levels_of_runs(runs: Sequence[_Run], waited_long: Sequence[bool]) -> list[_
     levels = [-max(one.priority for one in run) for run in runs]
     first = min(levels, default=0)
     return [first if is_over else level for is_over, level in zip(waited_long, levels, strict=True)]
-
-
-def _turns_in_level(runs: Sequence[_Run], levels: Sequence[_Level], turns: Sequence[int]) -> list[int]:
-    """Returns each run's turn: the sum of the turns that its caller's runs of the same level take, up to its end.
-
-    So callers take turns, one request each. turns: how many each run takes.
-    """
-    taken = Counter[tuple[str, _Level]]()
-    found: list[int] = []
-    for run, level, count_of_run in zip(runs, levels, turns, strict=True):
-        taken[run[0].caller, level] += count_of_run
-        found.append(taken[run[0].caller, level])
-    return found
 
 
 def _refusal_of_unwritable(error: UnwritableEvent) -> RequestError:
