@@ -177,7 +177,7 @@ def test_a_decision_and_the_state_behind_it_are_written_together() -> None:
         HpaClocks(lambda: ms_after_start(10), lambda: 0.0),
     )
     made._state, made._has_begun = world.state, True
-    made._heard.append(world._append_record(load_observed("queue", 40, ms_after_start(10))))
+    made._heard.add_records([world._append_record(load_observed("queue", 40, ms_after_start(10)))])
     written = made.decide_step(WriterTurn(NoWriter())).events
     assert [type(event) for event in written] == [ScaleDecided, ScaleStateChanged]
 
@@ -205,7 +205,9 @@ def test_a_decision_that_no_record_can_hold_costs_its_workload_alone() -> None:
     )
     made._state, made._has_begun = world.state, True
     for name in (KEY[1], OTHER[1]):
-        made._heard.append(world._append_record(replace(load_observed("queue", 40, ms_after_start(10)), name=name)))
+        made._heard.add_records(
+            [world._append_record(replace(load_observed("queue", 40, ms_after_start(10)), name=name))]
+        )
     written = made.decide_step(WriterTurn(NoWriter())).events
     assert [event.name for event in written if isinstance(event, ScaleDecided)] == [OTHER[1]]
     assert [(one.key, one.topic) for one in world.state.failed] == [(KEY, "")]

@@ -40,6 +40,7 @@ from .world import (
     load_observed,
     ms_after_start,
     scaled_object_manifest,
+    workload_declared,
     world_under_policy,
 )
 
@@ -190,6 +191,7 @@ async def test_a_trace_is_kept_for_a_workload_with_a_policy_alone() -> None:
 
 
 async def test_what_waits_in_the_turn_is_bounded_by_bytes() -> None:
+    """Declarations and pods are never dropped, so no more is read until some of them were decided on."""
     settings = HpaSettings(records_waiting_bytes_max=10 * RECORD_BYTES)
     bus, clocks = (
         LocalBus(LocalBroker(), "local-00000001", "spillway/hpa-1"),
@@ -197,16 +199,14 @@ async def test_what_waits_in_the_turn_is_bounded_by_bytes() -> None:
     )
     made = Hpa(bus, settings, "hpa-1", clocks)
     made._state = world_under_policy(QUEUE, replicas=1).state
-    few = [heard_record(load_observed("queue", 1, ms_after_start(1)), number) for number in range(8)]
+    few = [heard_record(workload_declared(1), number) for number in range(8)]
     await asyncio.wait_for(made._queue_records(few, {}), 5)
     waits = asyncio.create_task(
-        made._queue_records(
-            [heard_record(load_observed("queue", 1, ms_after_start(1)), 8 + number) for number in range(8)], {}
-        )
+        made._queue_records([heard_record(workload_declared(1), 8 + number) for number in range(8)], {})
     )
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert not waits.done()
     made._decide_heard(Decisions(), is_never_over)
     await asyncio.wait_for(waits, 5)
-    assert made._heard_bytes == 0
+    assert (len(made._heard), made._heard.bytes) == (0, 0)

@@ -166,7 +166,9 @@ class ScalePolicyDeclared:
 class ScaleStateChanged:
     """The state on which a workload's later decisions depend, in addition to new input records.
 
-    positions: (topic/partition, offset) of the first record of each input topic that is not part of this state.
+    positions: (topic/partition, offset) of the first record of each input topic that is not part of this state. In
+    topics with retention it is the first one that no state of the partition includes, and topic/partition/own is the
+    first one of this namespace, if that is later.
     state: JSON, compressed (compressed_text.py). It is written in one transaction with the ScaleDecided that belongs to
     it.
     """

@@ -196,7 +196,7 @@ SCALE_FAILED: Final = Counter(
 SCALE_INPUTS_DROPPED: Final = Counter(
     "spillway_scale_inputs_dropped",
     "Input records without effect, by reason (known, unknown, unnamed, future, error, too large: all of one workload, "
-    "too long: its names, too many: more than a standby keeps)",
+    "too long: its names, too many: more than a standby keeps, or than may wait of one namespace)",
     ["why"],
 )
 

@@ -1,7 +1,6 @@
 """The service hpa: one state that follows the log, a turn in which it decides, and the answers to requests."""
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +11,7 @@ import structlog
 
 from hpa.core.draft import Draft
 from hpa.core.heard.heard_record import HeardRecord
-from hpa.core.heard.kept import record_memory_bytes
+from hpa.core.heard.waiting_records import WaitingRecords
 from hpa.core.requests import answers, declaring, reporting
 from hpa.core.scaled import IsOver
 from hpa.core.state import HpaState
@@ -82,8 +81,7 @@ class Hpa:
         self._state = self._intake.state
         self._has_begun = False
         self._draft: Draft | None = None
-        self._heard: deque[HeardRecord] = deque()
-        self._heard_bytes = 0
+        self._heard = WaitingRecords(settings.waiting_bounds())
         self._room = asyncio.Event()
         self._origins = tracing.Origins[tuple[str, str]]()
         role = StandbyRole("hpa", "ask again", metrics.HPA_ACTIVE, beside_turn=(self._collect_metrics,))
@@ -106,8 +104,7 @@ class Hpa:
         await self.standby.run(stopping)
 
     def begin_life(self) -> Follower:
-        self._heard.clear()
-        self._heard_bytes = 0
+        self._heard.remove_all_records()
         self._intake = ScalingIntake(self._new_state)
         self._follower = follower_into(self._intake, self._bus)
         return self._follower
@@ -153,24 +150,24 @@ class Hpa:
         metrics.SCALE_POLICIES.set(0)
 
     async def _queue_records(self, records: Sequence[HeardRecord], positions: Offsets) -> None:
-        """Queues input records of the turn. Returns when the queue has room for more.
+        """Queues input records of the turn. Returns when more may be read. positions: the read offsets after them.
 
-        Without records and with an empty queue, stores the read offsets, which may lie after unreadable records.
+        Drops values where a namespace has more than its share, or where no place is free.
         """
+        state = self._state
+        for heard in records:
+            state.positions.note_waiting_record(heard)
+        state.positions.note_reached_offsets(positions.items())
         if not records:
-            if not self._heard:
-                self._state.positions.note_reached_offsets(positions.items())
             return
-        self._heard.extend(records)
-        self._heard_bytes += sum(map(record_memory_bytes, records))
+        dropped = self._heard.add_records(records)
+        state.positions.note_dropped_records(dropped)
+        if dropped:
+            state.dropped["too many"] = state.dropped.get("too many", 0) + len(dropped)
         self.standby.requests.asked.set()
-        while self._is_full() and not self.standby.is_ending:
+        while self._heard.is_full and not self.standby.is_ending:
             self._room.clear()
             await self._room.wait()
-
-    def _is_full(self) -> bool:
-        bounds = self._settings
-        return len(self._heard) > bounds.records_waiting_max or self._heard_bytes > bounds.records_waiting_bytes_max
 
     def pause_seconds(self) -> float:
         """Returns the seconds until the next decision is due."""
@@ -211,16 +208,17 @@ class Hpa:
         return lambda: self._steady() >= until
 
     def _decide_heard(self, decided: Decisions, is_over: IsOver) -> None:
+        """Decides records that wait. Namespaces take turns, so that the records of one do not delay the others."""
         for _ in range(min(len(self._heard), self._settings.records_in_group_max)):
-            heard, started_ns = self._heard[0], tracing.clock_ns()
+            heard, started_ns = self._heard.next_record(), tracing.clock_ns()
             if heard.workload in self._state.scaled:
                 self._origins.note_origin(heard.workload, heard.trace)
             events, is_heard = self._state.decide_on_record_in_time(heard, self._wall_ms(), is_over)
             self._add_events(decided, events, started_ns)
             if not is_heard:  # Decisions before this record used up the time.
+                self._heard.pass_turn(heard.workload[0])
                 break
-            self._heard.popleft()
-            self._heard_bytes -= record_memory_bytes(heard)
+            self._heard.remove_next_record()
             if is_over():
                 break
         self._room.set()

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from hpa.core.heard.waiting_records import WaitingBounds
 from hpa.core.kubernetes.policy import ControllerSettings
 from hpa.core.rules import HpaRules
 from spillway.running.standby import StandbySettings
@@ -73,13 +74,20 @@ class HpaSettings(StandbySettings):
     )
     records_waiting_max: int = constant(
         20_000,
-        "number of input records waiting for a decision at which hpa stops reading more",
-        "this bounds memory; further records wait in the log",
+        "number of input records that may wait for a decision; beyond it the oldest values of the namespace that has "
+        "most are dropped, and if pods and declarations alone are so many, hpa stops reading more",
+        "this bounds memory; values are reported again, and further pods and declarations wait in the log",
     )
     records_waiting_bytes_max: int = constant(
         64 * 1024 * 1024,
-        "number of bytes of input records waiting for a decision at which hpa stops reading more",
-        "this bounds memory, as a backlog may have thousands of partitions; further records wait in the log",
+        "number of bytes of input records that may wait for a decision; beyond it as beyond records_waiting_max",
+        "this bounds memory, as a backlog may have thousands of partitions",
+    )
+    records_for_each_free: float = constant(
+        1.0,
+        "number of records, and of bytes, of one namespace that may wait for each free one; 1: half of all; beyond it "
+        "the namespace's oldest values are dropped",
+        "this leaves half of the free places to the next namespace, as for callers' requests",
     )
     unseen_bytes_max: int = constant(
         64 * 1024 * 1024,
@@ -110,6 +118,10 @@ class HpaSettings(StandbySettings):
         "before it writes them and answers requests",
         "this bounds how long requests wait for an answer; the next step does the rest",
     )
+
+    def waiting_bounds(self) -> WaitingBounds:
+        """Returns the bounds of the input records that wait for a decision."""
+        return WaitingBounds(self.records_waiting_max, self.records_waiting_bytes_max, self.records_for_each_free)
 
     def rules(self) -> HpaRules:
         """Returns the settings on which decisions depend, in the units of HpaRules."""

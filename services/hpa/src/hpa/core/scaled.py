@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hpa.core.heard.heard_record import HeardRecord, WorkloadKey
+from hpa.core.heard.heard_record import HeardRecord, WorkloadKey, own_place_name
 from hpa.core.manifests.attached import AttachedPolicy
 from hpa.core.sizing.composing import NOTHING_REMEMBERED, NextEvaluation, SizingResult, SizingState
 from spillway.events_scaling import ScalePolicyDeclared
@@ -39,7 +39,8 @@ class ScaledWorkload:
     """A workload with a scale policy.
 
     generation: the generation of its state as last written or read.
-    positions: for each "topic/partition", the offset of the first record that no decision in the state includes.
+    positions: for each "topic/partition", the offset of the first record that no decision includes, as
+        Positions.offsets_to_write returns them.
     changed_ms: the time of our last change of the size; 0: never.
     last: the last decision.
     unseen: the input records that were read but not decided on yet.
@@ -65,7 +66,11 @@ class ScaledWorkload:
 
     def has_undecided_record(self, applied: Mapping[str, int]) -> bool:
         """Returns whether no decision includes one of these records. applied: as in WorkloadInputs."""
-        return any(offset >= self.positions.get(place, 0) for place, offset in applied.items())
+        return any(not self.has_decided_on(place, offset) for place, offset in applied.items())
+
+    def has_decided_on(self, place: str, offset: int) -> bool:
+        """Returns whether the state includes its workload's record of that offset. place: "topic/partition"."""
+        return offset < self.positions.get(own_place_name(place), self.positions.get(place, 0))
 
 
 class FailedDecision(NamedTuple):

@@ -115,7 +115,7 @@ class HpaState:
             if heard.topic not in FORGETTING:
                 self._apply_input(key, heard)
                 self._forget_unneeded_inputs(key)
-        elif heard.offset >= scaled.positions.get(f"{heard.topic}/{heard.partition}", 0):
+        elif not scaled.has_decided_on(f"{heard.topic}/{heard.partition}", heard.offset):
             if is_input_named(scaled.policy, heard.event):  # The active instance drops others, too.
                 self._count_dropped("too many", self._unseen.keep_record(scaled, heard, self.scaled.values()))
         elif heard.topic not in FORGETTING:
@@ -211,9 +211,8 @@ class HpaState:
         self._next, self._turn_ms = next_generation, now_ms
         for scaled in self.scaled.values():
             if scaled.has_undecided_record(self._ensure_inputs(scaled.key).applied) and not scaled.is_due_by(now_ms):
-                self._postpone_decision(
-                    scaled, now_ms
-                )  # The former turn declared the policy before it read those records.
+                # The former turn declared the policy before it read those records.
+                self._postpone_decision(scaled, now_ms)
             elif scaled.due is not None:
                 heapq.heappush(self.dues, (scaled.due.at_ms, scaled.key))
             if scaled.unseen:
@@ -531,7 +530,8 @@ class HpaState:
         )
 
     def _make_state_event(self, scaled: ScaledWorkload) -> ScaleStateChanged:
-        scaled.positions = self.positions.offsets_to_write(self._partition_of("/".join(scaled.key)), scaled.unseen)
+        partition = self._partition_of("/".join(scaled.key))
+        scaled.positions = self.positions.offsets_to_write(scaled.key[0], partition, scaled.unseen)
         scaled.generation = self._next()
         inputs = self._ensure_inputs(scaled.key)
         stored, data = fit_stored_state(stored_state_of(scaled.remembered, scaled.due, scaled.changed_ms, inputs))

@@ -18,6 +18,14 @@ FORGETTING: Final = (LOAD.name, BACKLOG.name)
 _MEASURED: Final = (LoadObserved, BacklogObserved)
 
 
+def own_place_name(place: str) -> str:
+    """Returns the name under which a state keeps the position of its own namespace in "topic/partition".
+
+    It is only there if it is later than that of the partition, in which records of other namespaces wait.
+    """
+    return f"{place}/own"
+
+
 class HeardRecord(Struct, frozen=True):
     """One record of an input topic. event: None for a tombstone; trace: the headers of its trace."""
 
