@@ -15,7 +15,7 @@ from typing import NamedTuple
 from hpa.core.heard.heard_record import FORGETTING, HeardRecord
 from hpa.core.heard.kept import record_memory_bytes
 from spillway.events_scaling import BacklogObserved, LoadObserved
-from spillway.places import may_take_places
+from spillway.places import leaves_as_much_free
 
 ValueKey = tuple[object, ...]
 """The names of a value or backlog: of two with equal names, the later measurement replaces the earlier one."""
@@ -148,8 +148,8 @@ class WaitingRecords:
         if records <= 1:
             return False
         return not (
-            may_take_places(records, self._count, 0, bounds.records_max, bounds.for_each_free)
-            and may_take_places(own.bytes, self.bytes, 0, bounds.bytes_max, bounds.for_each_free)
+            leaves_as_much_free(records, self._count, 0, bounds.records_max, bounds.for_each_free)
+            and leaves_as_much_free(own.bytes, self.bytes, 0, bounds.bytes_max, bounds.for_each_free)
         )
 
     def _drop_values_until_there_is_room(self) -> list[HeardRecord]:
