@@ -246,7 +246,7 @@ async def test_a_request_that_cannot_be_decided_or_written_is_refused_alone(
     world.state.defect = defect  # type: ignore[attr-defined]
     made = Hpa(
         LocalBus(LocalBroker(), "f", "hpa-1"),
-        HpaSettings(group_seconds=inf),
+        HpaSettings(group_seconds=inf, batch_seconds=inf),
         "hpa-1",
         HpaClocks(lambda: ms_after_start(10), lambda: 0.0),
     )
