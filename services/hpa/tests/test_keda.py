@@ -31,6 +31,16 @@ LONG_ARRAY = ", ".join(["1"] * 150)
         pytest.param("a > 1 + (b > 2)", "not bool", id="types that do not go together"),
         pytest.param("(" * 100 + "a" + ")" * 100, "inside each other", id="too deep"),
         pytest.param("let a = 1; a", "expected a new name", id="a name that is taken"),
+        pytest.param(
+            "(let x = a; x) + x", "unknown name 'x': expected one of a, b", id="a name behind its parentheses"
+        ),
+        pytest.param("x + (let x = a; x)", "unknown name 'x': expected one of a, b", id="a name before it is given"),
+        pytest.param("let y = (let x = a; x); x", "unknown name 'x': expected one of a, b, y", id="a name of a value"),
+        pytest.param("a > 0 ? 1 : (let x = 2; x) + x", "unknown name 'x'", id="a name of the other choice"),
+        pytest.param("max((let x = a; x), x)", "unknown name 'x'", id="a name of another value"),
+        pytest.param("count([a], {(let x = #; x) > x})", "unknown name 'x'", id="a name behind them in braces"),
+        pytest.param("count([a], {(let x = #; x) > 1}) + x", "unknown name 'x'", id="a name behind its braces"),
+        pytest.param("let x = 1; (let x = 2; x)", "expected a new name", id="a name that is taken around it"),
         pytest.param("max()", "expected 1 to", id="too few values"),
         pytest.param("+".join(["a"] * 257), "513 words and signs: expected at most 512", id="too many terms"),
         pytest.param("a" + " " * 4096, "4097 characters: expected at most 4096", id="too long"),
@@ -68,6 +78,9 @@ def test_what_is_not_supported_is_named(text: str, said: str) -> None:
         ("7 % 4 + 10 / 4", 5500),
         ("not false and true ? 1 : 2", 1000),
         ("let x = a; let y = x + 1; y", 4000),
+        ("(let x = a; x) + (let x = a * 2; x)", 9000),
+        ("let y = (let x = a; x + 1); (let x = y; x * 2)", 8000),
+        ("let x = a; (let y = x + 1; y) + x", 7000),
         ("count([a, 1, 5], {# >= a})", 2000),
         ("let c = [a, 1, 5]; count(c, {# >= mean(c)})", 2000),
         (f"let c = [{LONG_ARRAY}]; sum(c) + count(c, {{# > 0 and # < 9}})", 300_000),
@@ -115,10 +128,16 @@ NUMBERS = st.recursive(
     ),
     max_leaves=4,
 )
+NAMED = st.tuples(
+    st.sampled_from(["a", "b", "1", "[a, 2]", "(let y = a; y)"]),
+    st.sampled_from(["x", "x + 1", "count([x], {# > x})", "a"]),
+    st.sampled_from(["{} + {}", "max({}, {})", "{} > 1 ? 1 : {}", "count([1], {{# > {} + {}}})", "let z = {}; {} * 2"]),
+    st.sampled_from(["x", "y", "z", "b", "(let x = b; x)"]),
+).map(lambda one: one[2].format(f"(let x = {one[0]}; {one[1]})", one[3]))
+"""Formulas in which names of `let` stand inside of their parentheses, before them and behind them."""
 
 
-@given(text=st.lists(st.sampled_from(WORDS.split()), max_size=12).map(" ".join) | NUMBERS, a=MILLI, b=MILLI | st.none())
-def test_no_text_does_more_than_give_a_number_be_refused_or_fail(text: str, a: int, b: int | None) -> None:
+def check_what_a_text_gives(text: str, a: int, b: int | None) -> None:
     fallback = Fallback(3, 0, SCALING_MODIFIERS)
     try:
         formula = compile_formula(text, ["a", "b"])
@@ -126,6 +145,16 @@ def test_no_text_does_more_than_give_a_number_be_refused_or_fail(text: str, a: i
     except (InvalidExpression, ExpressionFailed):
         return
     assert -(2**63) <= found < 2**63
+
+
+@given(text=st.lists(st.sampled_from(WORDS.split()), max_size=12).map(" ".join) | NUMBERS, a=MILLI, b=MILLI | st.none())
+def test_no_text_does_more_than_give_a_number_be_refused_or_fail(text: str, a: int, b: int | None) -> None:
+    check_what_a_text_gives(text, a, b)
+
+
+@given(text=NAMED, a=MILLI, b=MILLI | st.none())
+def test_no_name_of_let_is_missed_when_an_accepted_formula_is_computed(text: str, a: int, b: int | None) -> None:
+    check_what_a_text_gives(text, a, b)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,7 @@ def _split_tokens(text: str) -> list[str]:
 class _Parser:
     """Builds the nodes of an expression from its tokens, left to right, with expr's precedence of operators.
 
-    kinds: the type of each known name. `let` and a predicate add names to it.
+    kinds: the type of each name that is known here. `let` and a predicate add names to it, which go where they end.
     """
 
     def __init__(self, tokens: list[str], kinds: dict[str, str]) -> None:
@@ -140,6 +140,9 @@ class _Parser:
         if value.kind in (ARRAY, ANY):
             self._sizes[name] = self._steps_so_far() - before
         body = self._parse_sequence()
+        # As in expr, the name is known up to the end of its parentheses, and may then be given again.
+        del self._kinds[name]
+        self._sizes.pop(name, None)
         return ExpressionNode(body.kind, lambda env: body.value({**env, name: value.value(env)}))
 
     def _parse_subexpression(self, precedence: int) -> ExpressionNode:
