@@ -8,7 +8,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,16 @@ from spillway.api import RequestError
 from spillway.bus import BusUnavailable, OutcomeUnknown
 from spillway.events import DecisionRecorded
 from spillway.model import ClusterInput, Generation, NodeGroup, Taint
-from spillway.rpc.calls import LENDING, PLANNER, REQUEST_BYTES_MOST, SCALING, Call, request_bytes
+from spillway.rpc.calls import (
+    LENDING,
+    PLANNER,
+    REQUEST_BYTES_MOST,
+    SCALING,
+    Call,
+    PackedReply,
+    message_bytes,
+    request_bytes,
+)
 from spillway.rpc.client import ClientTimeouts, PlannerClient
 from spillway.rpc.endpoints import is_loopback
 from spillway.rpc.fleets import FLEET_KEY, fleet_in_metadata
@@ -1024,6 +1033,26 @@ async def test_a_watch_goes_on_at_another_planner_from_where_it_was() -> None:
     assert seen[0].workload == WORKLOAD
     assert seen[1].workload is None
     assert second.asked == [api.WatchRequest("a", position="3")]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyWithItsBytes(api.WatchReply, PackedReply):
+    data: bytes
+
+
+async def test_a_reply_that_brings_its_bytes_is_sent_as_these() -> None:
+    """The bytes are of another reply here, so that it is seen which ones were sent."""
+    sent, planner = api.WatchReply("1", "a", "b", False, WORKLOAD), FakePlanner()
+
+    async def watched(_: api.WatchRequest) -> AsyncIterator[api.WatchReply]:
+        yield ReplyWithItsBytes("", "", "", True, None, message_bytes(sent, PLANNER.calls["watch"].reply_message()))
+        await asyncio.Event().wait()
+
+    planner.watched = watched
+    async with RpcServer(planner, local_settings()) as server, PlannerClient([server.address]) as client:
+        replies = client.watch(api.WatchRequest("a"))
+        assert await asyncio.wait_for(anext(replies), 10) == sent
+        await replies.aclose()  # type: ignore[attr-defined]
 
 
 async def test_a_stopping_server_does_not_wait_for_watches() -> None:

@@ -97,7 +97,7 @@ class Planner:
         self._clocks = clocks
         self._current = CurrentState(PlannerState(settings.rules()))
         self._intake = PlannerIntake(self.state, clocks.steady, self._on_records)
-        self._watches = Watches(bus, settings.watches_max, settings.watch_events_waiting_max)
+        self._watches = Watches(bus, settings.watches_max, settings.watch_events_waiting_max, clocks.steady)
         self._questions = AdoptionQuestions(bus)
         role = StandbyRole(
             "planner",

@@ -22,6 +22,13 @@ REQUEST_BYTES_MOST: Final = 16 * 2**20
 _BITS_BY_TYPE: Final = {FieldDescriptor.CPPTYPE_INT32: 32, FieldDescriptor.CPPTYPE_INT64: 64}
 
 
+class PackedReply:
+    """A reply of a stream whose bytes are made already, because many streams send it. data: its bytes."""
+
+    __slots__ = ()
+    data: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One method: its verb, its path, and the values and messages of its request and reply."""
@@ -44,6 +51,10 @@ class Call:
             check(message)
         messages.check_entry_count(message, len(data), entries_max)
         return messages.value_from_message(message, self.request)
+
+    def reply_bytes(self, reply: object) -> bytes:
+        """Returns the bytes of a reply, which a PackedReply brings with it."""
+        return reply.data if isinstance(reply, PackedReply) else message_bytes(reply, self.reply_message())
 
     def read_reply(self, data: bytes) -> Any:
         return messages.value_from_message(self.reply_message.FromString(data), self.reply)

@@ -18,7 +18,7 @@ from spillway.messages import fill_message
 from spillway.reasons import TOO_MANY_RUN, TOO_MANY_WATCHES
 from spillway.rpc.call_server import UNTIL_SENT
 from spillway.rpc.callers import Caller
-from spillway.rpc.calls import PLANNER, Call, RpcService, message_bytes
+from spillway.rpc.calls import PLANNER, Call, RpcService
 from spillway.rpc.fleets import FLEET_KEY, fleet_in_metadata, refuse_other_fleet
 from spillway.rpc.incoming import parse_request, receive_message, trace_headers_of_call
 from spillway.rpc.listener import Listener
@@ -318,7 +318,7 @@ class RpcServer:
         replies = getattr(self._answers, call.verb)(request)
         try:
             async for reply in replies:
-                await context.write(message_bytes(reply, call.reply_message()))
+                await context.write(call.reply_bytes(reply))
         except asyncio.CancelledError:
             task = cast("asyncio.Task[Any]", asyncio.current_task())
             if not self._closing and not self._is_revoked_watch(task):
