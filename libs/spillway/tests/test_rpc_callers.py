@@ -323,6 +323,28 @@ async def wait_until(holds: Callable[[], Any], what: str) -> None:
     assert what
 
 
+class ClusterNamingPlanner(Planner):
+    async def get(self, request: api.GetRequest) -> api.WorkloadReply:
+        raise RequestError("NOT_FOUND", "no such cluster: own-1, own-2", text_without_clusters="no such cluster: 2")
+
+
+async def test_a_refusal_names_clusters_to_callers_that_may_list_them(tmp_path: Path) -> None:
+    file, texts = tmp_path / "callers.yaml", []
+    rights = {"reads": "read", "lists": "get, list_clusters", "gets": "get"}
+    file.write_text(
+        "callers:\n"
+        + "".join(f"- {{name: {who}, token_sha256: {token_digest(who)}, verbs: [{rights[who]}]}}\n" for who in rights)
+    )
+    settings = RpcSettings(port=0, callers=str(file), stop_seconds=0.1)
+    async with RpcServer(ClusterNamingPlanner(), settings) as server:  # type: ignore[arg-type]
+        for who in rights:
+            async with PlannerClient([server.address], token=who) as client:
+                with pytest.raises(RequestError) as refused:
+                    await client.get(api.GetRequest("shop", "web"))
+                texts.append(refused.value.text)
+    assert texts == ["no such cluster: own-1, own-2"] * 2 + ["no such cluster: 2"]
+
+
 async def test_a_change_of_the_file_needs_no_restart(tmp_path: Path) -> None:
     file = tmp_path / "callers.yaml"
     write_callers_file(file, old="shop-*")

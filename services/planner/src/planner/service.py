@@ -336,7 +336,7 @@ class Planner:
             self._queue_request(item.verb, item.decide, of, request) for item, of in zip(asked, places, strict=True)
         ]
         answers = map(self.standby.requests.wait_for_answer, waiting)
-        return batches.batch_reply(await asyncio.gather(*answers, return_exceptions=True))
+        return batches.batch_reply(await asyncio.gather(*answers, return_exceptions=True), CALLER.get())
 
     async def delete(self, request: api.DeleteRequest) -> api.PlacementReply:
         place = self._counted_place(request)

@@ -104,9 +104,16 @@ class Caller:
         matching = (fnmatchcase(namespace, pattern) for pattern in self.namespaces)
         return not self.is_restricted or (bool(namespace) and any(matching))
 
+    def may_use(self, verb: str) -> bool:
+        return bool({verb, EVERYTHING} & self.verbs) or (READ in self.verbs and verb in READING_VERBS)
+
+    def text_of_refusal(self, error: RequestError) -> str:
+        """Returns the text of a refusal for this caller: it names clusters of the fleet if the caller may list them."""
+        return error.text if self.may_use("list_clusters") else error.text_without_clusters
+
     def require_verb(self, verb: str) -> None:
         """Raises PERMISSION_DENIED if the caller may not use the verb. The text names the verbs it may use."""
-        if {verb, EVERYTHING} & self.verbs or (READ in self.verbs and verb in READING_VERBS):
+        if self.may_use(verb):
             return
         raise RequestError(
             "PERMISSION_DENIED", f"caller {self.name!r} may not {verb}: this caller may {all_names_text(self.verbs)}"

@@ -184,7 +184,7 @@ class RpcServer:
                 until_sent.enter_context(self._closed_if_unread(len(answer), context))
             code = "OK"
         except RequestError as error:
-            code, text = error.code, trailer_sized_text(error.text)
+            code, text = error.code, trailer_sized_text(CALLER.get().text_of_refusal(error))
             beside = trailer_of_refusal(error, text)
             if isinstance(error, TooManyCalls):
                 beside = (*beside, (PUSHBACK_TRAILER, str(math.ceil(1000 * error.seconds))))

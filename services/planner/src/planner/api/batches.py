@@ -17,6 +17,7 @@ from spillway.api import (
     ScaleRequest,
     invalid_argument_error,
 )
+from spillway.rpc.callers import Caller
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,8 @@ def _batched_scale(request: ScaleRequest | None) -> BatchedRequest:
     )
 
 
-def batch_reply(found: Sequence[PlacementReply | BaseException]) -> PlanBatchReply:
-    """Returns the reply with an answer for each item, in the order of the items.
+def batch_reply(found: Sequence[PlacementReply | BaseException], caller: Caller) -> PlanBatchReply:
+    """Returns the reply with an answer for each item, in the order of the items; refusals say what the caller may see.
 
     If one answer is UNAVAILABLE, raises that error for the whole call: the caller then repeats all items with their
     idempotency keys.
@@ -80,7 +81,7 @@ def batch_reply(found: Sequence[PlacementReply | BaseException]) -> PlanBatchRep
         if isinstance(entry, PlacementReply):
             answers.append(BatchAnswer("OK", "", entry))
         elif isinstance(entry, RequestError) and entry.code != "UNAVAILABLE":
-            answers.append(BatchAnswer(entry.code, entry.text, None, entry.reason))
+            answers.append(BatchAnswer(entry.code, caller.text_of_refusal(entry), None, entry.reason))
         else:
             raise entry
     return PlanBatchReply(tuple(answers))

@@ -23,6 +23,7 @@ from planner.core.manifests.request import POLICY_KINDS, read_manifests
 from planner.core.placement.placing import PlacementResult, needed_events
 from planner.core.placement.recording import CODE_VERSION
 from planner.core.requests import declaring
+from planner.core.requests.cluster_names import unknown_cluster_error
 from planner.core.requests.decisions import DecidedRequest, UnansweredDecision, answer_decision
 from planner.core.requests.remembering import remembered_answer, request_digest, without_old_answers
 from spillway.api import AdoptRequest, PlacementReply, RequestError, invalid_argument_error
@@ -316,9 +317,7 @@ def _checked_clusters(state: PlannerState, names: Sequence[str], moment: Moment)
         raise invalid_argument_error("clusters", list(names), f"1 to {CLUSTERS_MAX} clusters, each once")
     for name in names:
         if name not in joined:
-            raise invalid_argument_error(
-                "clusters", name, f"a cluster of the fleet: {', '.join(sorted(joined)) or 'none has joined'}"
-            )
+            raise unknown_cluster_error(state, "clusters", name)
         stale = state.clusters[name].staleness_reason(moment.now, state.rules.capacity_age_max)
         if stale:
             raise RequestError(

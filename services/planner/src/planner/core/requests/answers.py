@@ -19,6 +19,7 @@ from planner.core.knowledge.workload import Workload, is_orphan, is_workload_gon
 from planner.core.manifests.request import read_manifests
 from planner.core.placement.outlook import held_by_brakes_text
 from planner.core.placement.workloads_left import workloads_left_in
+from planner.core.requests.cluster_names import refusal_naming_clusters
 from spillway.api import (
     CapacityReply,
     CapacityRequest,
@@ -43,7 +44,7 @@ from spillway.feasibility.node_match import NOT_READY_KEYS
 from spillway.feasibility.volumes import volume_claim_warnings
 from spillway.kubernetes.pod_shape import shape_without_notes
 from spillway.model import NODE_OWNED, ClusterInput, Part, Shape
-from spillway.texts import first_names_text, waiting_text
+from spillway.texts import waiting_text
 from spillway.troubles import TroubleCode
 
 PAGE_SIZE_DEFAULT = 100
@@ -313,8 +314,8 @@ def find_cluster_view(state: PlannerState, name: str, field: str) -> ClusterView
     """
     view = state.clusters.get(name)
     if view is None or view.joined is None:
-        names = first_names_text(joined.cluster for joined in state.joined_clusters()) or "none"
-        raise RequestError("NOT_FOUND", f"{field}: {name!r}: no cluster has this name; the fleet has {names}")
+        text = f"{field}: {name!r}: no cluster has this name; the fleet has"
+        raise refusal_naming_clusters(state, "NOT_FOUND", text)
     return view
 
 

@@ -5,6 +5,7 @@ from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import is_workload_gone
 from planner.core.placement.reasons import counts_to_move, move_causes_by_cluster
 from planner.core.requests.checking import check_text
+from planner.core.requests.cluster_names import refusal_naming_clusters
 from spillway.api import (
     Brake,
     Confirmation,
@@ -128,8 +129,8 @@ def _check_scope_exists(state: PlannerState, scope: Scope) -> None:
     if scope.cluster:
         names = [joined.cluster for joined in state.joined_clusters()]
         if scope.cluster not in names:
-            joined = first_names_text(names) or "none"
-            raise RequestError("NOT_FOUND", f"scope: {str(scope)!r}: no cluster has this name; the fleet has {joined}")
+            text = f"scope: {str(scope)!r}: no cluster has this name; the fleet has"
+            raise refusal_naming_clusters(state, "NOT_FOUND", text)
     elif scope.name:
         workload = state.workloads.get((scope.namespace, scope.name))
         if workload is None or is_workload_gone(workload):

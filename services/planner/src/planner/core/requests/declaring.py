@@ -16,12 +16,12 @@ from planner.core.manifests.policy import is_cluster_selected
 from planner.core.manifests.request import Declaration
 from planner.core.manifests.templates import manifests_by_generation, template_number
 from planner.core.placement.outlook import rollout_stopped_in
+from planner.core.requests.cluster_names import refusal_naming_clusters, unknown_cluster_error
 from spillway.api import RequestError, invalid_argument_error
 from spillway.events import DependencyDeclared, WorkloadDeclared
 from spillway.kubernetes.manifest_text import MANIFEST_BYTES_MAX
 from spillway.model import Answered, EarlierTemplate, Generation, ObjectReference, Part, Policy, Shape
 from spillway.reasons import NAMESPACE_FULL
-from spillway.texts import first_names_text
 
 ROLLING_SHAPES_MAX = 8
 TEMPLATES_MAX = 8
@@ -258,7 +258,7 @@ def check_policy(state: PlannerState, declaration: Declaration) -> None:
     try:
         _check_policy_clusters(state, declaration.policy)
     except RequestError as error:
-        raise error.with_text(declaration.policy_words(error.text)) from None
+        raise error.with_words(declaration.policy_words) from None
 
 
 def _check_policy_clusters(state: PlannerState, policy: Policy) -> None:
@@ -268,7 +268,6 @@ def _check_policy_clusters(state: PlannerState, policy: Policy) -> None:
     """
     clusters = state.joined_clusters()
     names = {cluster.cluster for cluster in clusters}
-    joined = first_names_text(names) or "none has joined"
     weights = [(f"tiers[{index}].weights", tier.weights) for index, tier in enumerate(policy.tiers)]
     weights += [("strategy.weights", policy.strategy.weights)] if policy.strategy is not None else []
     selectors = [(f"tiers[{index}].clusters", tier.clusters) for index, tier in enumerate(policy.tiers)]
@@ -279,8 +278,7 @@ def _check_policy_clusters(state: PlannerState, policy: Policy) -> None:
     asked += [(f"limits[{index}].cluster", limit.cluster) for index, limit in enumerate(policy.limits)]
     for field, name in asked:
         if name not in names:
-            raise invalid_argument_error(f"PlacementPolicy.spec.{field}", name, f"a cluster of the fleet: {joined}")
+            raise unknown_cluster_error(state, f"PlacementPolicy.spec.{field}", name)
     if not any(is_cluster_selected(tier.clusters, cluster) for tier in policy.tiers for cluster in clusters):
-        raise RequestError(
-            "FAILED_PRECONDITION", f"PlacementPolicy.spec.tiers: no cluster of the fleet matches: {joined}"
-        )
+        text = "PlacementPolicy.spec.tiers: no cluster of the fleet matches:"
+        raise refusal_naming_clusters(state, "FAILED_PRECONDITION", text)
