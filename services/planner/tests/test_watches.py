@@ -133,7 +133,7 @@ class Watched:
         self.now = 0.0
         self.watches = Watches(CountingBus(), 200, 10_000, lambda: self.now)
         self.current = CurrentState(fleet.state)
-        self._offset = 0
+        self.offset = 0
 
     async def note_replies(self, request: WatchRequest, into: list[WatchReply]) -> None:
         watch = self.watches.watch(request, self.current, {})
@@ -141,8 +141,8 @@ class Watched:
             into.append(await anext(watch))
 
     def publish(self, *keys: str) -> None:
-        self._offset += 1
-        self.watches.publish_changes(records_of(*keys), {(WORKLOADS.name, 0): self._offset})
+        self.offset += 1
+        self.watches.publish_changes(records_of(*keys), {(WORKLOADS.name, 0): self.offset})
 
 
 @asynccontextmanager
@@ -199,6 +199,24 @@ async def test_no_watch_is_told_of_another_namespace_or_name_than_its_own() -> N
     for reply in (reply for one in told for reply in one):
         assert reply.workload is not None
         assert (reply.workload.placement.namespace, reply.workload.placement.name) == (reply.namespace, reply.name)
+
+
+async def test_whoever_goes_on_from_a_position_misses_nothing_that_was_not_told_yet() -> None:
+    """Only the last reply of those that go together has their position."""
+    watched = Watched(make_fleet())
+    for name in ("a", "b"):
+        declare_workload(watched.fleet, "shop", name, 1)
+    from_a_position = WatchRequest("shop", position=position_token({}))
+    for request in (WatchRequest("shop"), from_a_position):
+        watch = watched.watches.watch(request, watched.current, {})
+        first = [(await anext(watch)).position for _ in range(2)] if not request.position else []
+        waiting = asyncio.ensure_future(anext(watch))
+        await some_turns()
+        watched.publish("shop/a", "shop/b")
+        changes = [(await waiting).position, (await anext(watch)).position]
+        await watch.aclose()  # type: ignore[attr-defined]
+        assert first in ([], ["", position_token({})])
+        assert changes == [position_token({}), position_token({(WORKLOADS.name, 0): watched.offset})]
 
 
 async def test_each_change_is_told_as_the_workload_is_then() -> None:

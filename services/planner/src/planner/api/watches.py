@@ -63,6 +63,8 @@ class Watches:
     ) -> AsyncIterator[WatchReply]:
         """Yields replies for all changes after request.position; without a position, first for all workloads.
 
+        Of replies that go together only the last one has their position, the others that of before: whoever goes on
+        from there is told the rest.
         Raises RequestError (ABORTED) when the watcher is too slow. It can begin again at its last position.
         """
         if len(self._queues) >= self._watches_max:
@@ -79,15 +81,19 @@ class Watches:
                 if since is not None:
                     keys = await self._workloads_changed_since(since)
                 wanted = _wanted_keys(request, keys)
+            told = request.position
             for key in wanted:
-                reply = await self._reply_in_turn(current, key, token)
+                reply = await self._reply_in_turn(current, key, token if key == wanted[-1] else told)
                 if since is not None or not reply.gone:
                     yield reply
+            told = token
             while queue in self._queues or not queue.empty():
                 changed, token = await queue.get()
                 await self._take_turn()
-                for key in _wanted_keys(request, changed):
-                    yield await self._reply_in_turn(current, key, token)
+                wanted = _wanted_keys(request, changed)
+                for key in wanted:
+                    yield await self._reply_in_turn(current, key, token if key == wanted[-1] else told)
+                told = token
             raise RequestError("ABORTED", "this watch is too slow: begin another watch at its last position")
         finally:
             self._queues.discard(queue)
