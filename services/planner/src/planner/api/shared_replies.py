@@ -30,11 +30,10 @@ class PackedWatchReply(WatchReply, PackedReply):
 
 @dataclass(frozen=True, slots=True)
 class _KeptReply:
-    """A reply without a position, and its bytes. made_at: by the clock, in seconds. state: what it was made of."""
+    """A reply without a position, and its bytes. made_at: by the clock, in seconds."""
 
     reply: WatchReply
     data: bytes
-    state: PlannerState
     made_at: float
 
 
@@ -50,6 +49,8 @@ class SharedReplies:
         self._kept: OrderedDict[WorkloadKey, _KeptReply] = OrderedDict()
         """The replies by workload, the one that was made longest ago first."""
         self.kept_bytes = 0
+        self._state: PlannerState | None = None
+        """The state of which all kept replies were made. A new one begins without replies."""
 
     @property
     def kept_count(self) -> int:
@@ -63,8 +64,11 @@ class SharedReplies:
 
     def reply_about(self, state: PlannerState, key: WorkloadKey, position: str) -> PackedWatchReply:
         """Returns the reply about a workload at a position, with its bytes."""
+        if state is not self._state:
+            self.forget_replies(list(self._kept))
+            self._state = state
         kept = self._kept.get(key)
-        if kept is None or kept.state is not state or self._clock() - kept.made_at > REPLY_SECONDS:
+        if kept is None or self._clock() - kept.made_at > REPLY_SECONDS:
             kept = self._make_reply(state, key)
         # Messages that stand one after the other are read as one message. `position` is its first field.
         data = _packed(replace(_NOTHING, position=position)) + kept.data
@@ -76,7 +80,7 @@ class SharedReplies:
         workload = state.workloads.get(key)
         gone = workload is None or is_workload_gone(workload)
         reply = WatchReply("", *key, gone, None if workload is None or gone else workload_reply(state, workload))
-        kept = self._kept[key] = _KeptReply(reply, _packed(reply), state, self._clock())
+        kept = self._kept[key] = _KeptReply(reply, _packed(reply), self._clock())
         self.kept_bytes += len(kept.data)
         while len(self._kept) > REPLIES_MAX or self.kept_bytes > REPLIES_BYTES_MAX:
             self.forget_replies((next(iter(self._kept)),))
