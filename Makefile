@@ -24,6 +24,7 @@ RUN = $(UV) run --quiet
 PYTEST = $(RUN) pytest
 # Tests that start no Kafka and no platform: each file on one of so many processes.
 WORKERS ?= 2
+PLATFORMS ?= 3
 SPREAD = -n $(WORKERS) --dist loadfile
 # Files begin in the order of the tests: those that leave more clusters in the fleet come last.
 IN_ORDER = --no-loadscope-reorder
@@ -110,9 +111,10 @@ mutants: setup ## Change one line at a time and see which tests and seeds notice
 e2e: setup ## Test the platform as processes on real Kafka and Redis, with faults
 	@$(PYTEST) tests/e2e
 
-# These tests wait more than they compute. Each of the processes starts a Kafka and a platform of its own.
-integration: setup ## Run contract and e2e side by side (WORKERS=2 processes)
-	@$(PYTEST) $(SPREAD) $(IN_ORDER) tests/contract tests/e2e
+# These tests wait more than they compute, so more processes run than there are cores. Each starts a Kafka and a
+# platform of its own.
+integration: setup ## Run contract and e2e side by side (PLATFORMS=3 processes)
+	@$(PYTEST) -n $(PLATFORMS) --dist loadfile $(IN_ORDER) tests/contract tests/e2e
 
 # helm is built here, not in the test that wants it first, whose time is bounded.
 test-kube: kube ## Run the tests that need real Kubernetes control planes
