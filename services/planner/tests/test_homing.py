@@ -13,7 +13,7 @@ from planner.core.background.steady import SteadyRoom
 from planner.core.knowledge.allowance import CAUSE_HOME, CAUSE_SETTLED, CAUSE_TAKE_BACK
 from planner.core.knowledge.brakes import RecentMoves
 from planner.core.knowledge.rules import PlannerRules
-from planner.core.manifests.policy import read_policy
+from planner.core.manifests.policy import FleetClusters, read_policy
 from planner.core.requests import decisions
 from spillway.api import ApplyRequest, MigrateRequest
 from spillway.events import (
@@ -388,7 +388,7 @@ def test_overflow(spec: dict[str, Any], kept: dict[str, int], by_name: int, expe
     )
     assert workload.placement is not None
     workload.placement = replace(workload.placement, parts=parts)
-    assert overflow_of_workload(workload, THREE) == tuple(Overflow(*entry) for entry in expected)
+    assert overflow_of_workload(workload, FleetClusters(THREE)) == tuple(Overflow(*entry) for entry in expected)
 
 
 # ── How long, how many ──────────────────────────────────────────────────────────────────────────────────────────

@@ -19,7 +19,7 @@ from planner.core.knowledge.workload import (
 )
 from planner.core.manifests.templates import is_newest
 from planner.core.placement import placing
-from planner.core.placement.misplaced import selected_clusters
+from planner.core.placement.misplaced import may_use_cluster
 from planner.core.placement.missing import Missing, has_waited_for_missing
 from planner.core.placement.outlook import rollout_outlook
 from planner.core.placement.shares import facts_in_cluster, is_done_in_cluster, unbound_kept
@@ -277,10 +277,11 @@ class _HeldBack:
 
     def __call__(self, key: WorkloadKey) -> bool:
         """Returns whether this workload may use an awaited cluster, and its priority is no higher there."""
-        policy = self._state.workloads[key].declared.policy
-        allowed = selected_clusters(policy.tiers, self._state.joined_clusters())
+        workload, waiting = self._state.workloads[key], self._state.waiting
         return any(
-            name in allowed and priority >= policy.priority and self._state.waiting.may_have_room_in(key, name)
+            priority >= workload.declared.policy.priority
+            and waiting.may_have_room_in(key, name)
+            and may_use_cluster(self._state, workload, name)  # The last check, as it takes longest.
             for name, priority in self._awaited.items()
         )
 

@@ -15,7 +15,7 @@ from planner.core.background.overflow import first_tier_by_cluster
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import supply_class_of_cluster
+from planner.core.manifests.cluster_index import supply_class_of_cluster
 from planner.core.placement.missing import is_waiting_for_missing
 from spillway.amounts import clamp_to_int64
 from spillway.events import PHASE_ACTIVE, PHASE_CORDONED, ClusterJoined

@@ -16,9 +16,10 @@ from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.timers import HoldKey
 from planner.core.knowledge.transfer import is_in_transfer
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import FleetClusters, is_in_tier
+from planner.core.manifests.policy import FleetClusters
 from planner.core.placement import placing
 from planner.core.placement.growth import growth_room
+from planner.core.placement.misplaced import tier_bits_of_workload
 from planner.core.placement.missing import has_missing_object, has_waited_for_missing
 from planner.core.placement.reasons import move_causes_by_cluster
 from planner.core.placement.shares import facts_in_cluster
@@ -315,10 +316,12 @@ def _may_take_waiting_workload(state: PlannerState, home: str, now: float) -> bo
 
     Then no overflow goes there, because replicas that run nowhere have priority.
     """
+    home_bit = state.joined_clusters().cluster_index.bit_of(home)
     for key in state.waiting.hopeful_workloads_in(home):
         workload = state.workloads[key]
-        joined, policy = state.clusters[home].joined, workload.declared.policy
-        if joined is None or not any(is_in_tier(tier, joined) for tier in policy.tiers if not tier.node_groups):
+        policy = workload.declared.policy
+        of_tiers = zip(policy.tiers, tier_bits_of_workload(state, workload), strict=True)
+        if not any(bits & home_bit for tier, bits in of_tiers if not tier.node_groups):
             continue
         if is_whole(workload.declared.kind) and workload.parts and home not in workload.parts:
             continue
@@ -340,12 +343,11 @@ def _may_take_waiting_workload(state: PlannerState, home: str, now: float) -> bo
 
 def _waits_for_minima_alone(state: PlannerState, workload: Workload, now: float) -> bool:
     """Returns whether all replicas are placed where they may stay, and only clusters below their minimum wait."""
-    policy = workload.declared.policy
+    policy, index = workload.declared.policy, state.joined_clusters().cluster_index
     limits = {limit.cluster: limit for limit in policy.limits}
     may_stay = all(
         part.replicas_kept <= maximum_in_cluster(limits, name)
-        and (joined := state.clusters[name].joined) is not None
-        and any(is_in_tier(tier, joined) for tier in policy.tiers)
+        and any(bits & index.bit_of(name) for bits in tier_bits_of_workload(state, workload))
         for name, part in workload.parts.items()
         if part.replicas_kept and name in state.clusters
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import FleetClusters, clusters_of_tier
+from planner.core.manifests.policy import FleetClusters, bits_of_tiers
 from planner.core.placement.reasons import may_move_by_itself
 from spillway.events import ClusterJoined
 from spillway.model import Policy
@@ -53,8 +53,9 @@ def first_tier_by_cluster(policy: Policy, clusters: FleetClusters) -> dict[str, 
     It is the number of tiers if no tier has the cluster.
     """
     found = {cluster.cluster: len(policy.tiers) for cluster in clusters}
-    for index, tier in sorted(enumerate(policy.tiers), key=lambda entry: (not entry[1].node_groups, -entry[0])):
-        found.update(dict.fromkeys(clusters_of_tier(tier, clusters), index))
+    bits = bits_of_tiers(policy.tiers, clusters.cluster_index)
+    for index, _ in sorted(enumerate(policy.tiers), key=lambda entry: (not entry[1].node_groups, -entry[0])):
+        found.update(dict.fromkeys(clusters.cluster_index.names_in(bits[index]), index))
     return found
 
 

@@ -57,7 +57,9 @@ class JoinedClusters:
         found = [view.joined for view in views.values()]
         if found != self._of:
             there = (joined for joined in found if joined is not None)
-            self._of, self._found = found, FleetClusters(sorted(there, key=lambda joined: joined.cluster))
+            before, self._of = self._found, found
+            self._found = FleetClusters(sorted(there, key=lambda joined: joined.cluster))
+            self._found.take_index_of(before)
             self._not_active = frozenset(name for name, view in views.items() if view.phase != PHASE_ACTIVE)
 
 

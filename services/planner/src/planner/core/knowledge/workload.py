@@ -46,7 +46,8 @@ class Workload:
     looked_at: the reasons to move that were handled as far as room allowed, and the brakes' revision at that time.
     held_by: by (cause, cluster), a text for users: the brake, confirmation or budget that moves wait for.
     barred: by (source, frozen target cluster), the replicas that would move if the target were not frozen.
-    for_minima, ruled_out: results that misplaced.py keeps here, each with the inputs that it was computed from.
+    for_minima, ruled_out, tier_bits: results that misplaced.py keeps here, each with the inputs that it was computed
+    from.
     """
 
     declared: WorkloadDeclared
@@ -64,6 +65,7 @@ class Workload:
     barred: Mapping[tuple[str, str], int] = field(default_factory=dict)
     for_minima: tuple[tuple[object, ...], Mapping[str, int]] = field(default=((), {}), repr=False, compare=False)
     ruled_out: tuple[tuple[object, ...], dict[str, int]] = field(default=((), {}), repr=False, compare=False)
+    tier_bits: tuple[tuple[object, ...], tuple[int, ...]] = field(default=((), ()), repr=False, compare=False)
     _parts: tuple[PlacementDecided | None, Mapping[str, Part]] = field(default=(None, {}), init=False, repr=False)
 
     @property

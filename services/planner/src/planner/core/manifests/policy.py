@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from planner.core.manifests.cluster_index import ClusterBits, ClusterIndex, supply_class_of_cluster
 from planner.core.manifests.node_group_order import places_by_cluster
 from planner.core.manifests.strategy_spec import (
     SUPPLY_ORDER,
@@ -22,20 +23,17 @@ from planner.core.manifests.strategy_spec import (
 from spillway.api import RequestError, invalid_argument_error
 from spillway.events import ClusterJoined
 from spillway.kubernetes.pod_shape import INT32_MAX, matches_labels
-from spillway.lending_marks import SUPPLY_CLASS
 from spillway.model import (
     SPLIT_PACK,
     SPLIT_SPREAD,
     SPLITS_OF_NODE_GROUPS,
     SUPPLY_CLOUD,
-    SUPPLY_DEDICATED,
     TIER_CLOUD,
     TIER_OWN,
     UNPLACEABLE_REFUSE,
     UNPLACEABLE_WAIT,
     ClusterLimit,
     ClusterSelector,
-    ClusterWeight,
     Policy,
     Strategy,
     Tier,
@@ -74,7 +72,7 @@ TIERS_MAX = 16
 LIMITS_MAX = 1000
 POLICY_ENTRIES_MAX = 2000
 """The most entries of a policy: limits, spreads, and the entries of the selectors of tiers and weights. A selector
-without entries counts as one. Each cluster is compared with all selectors."""
+without entries counts as one. Each entry is looked up in the index of the fleet's clusters."""
 POLICY_CHARACTERS_MAX = 128 * 1024
 """The most characters of all names and labels of a policy together. The names of 2,000 clusters have some 60,000. What
 is computed of hundreds of policies is kept, with the policies."""
@@ -259,11 +257,6 @@ def is_cluster_selected(selector: ClusterSelector, cluster: ClusterJoined) -> bo
     )
 
 
-def supply_class_of_cluster(cluster: ClusterJoined) -> str:
-    """Returns the supply class in the cluster's label. Without the label, its tier decides: cloud or dedicated."""
-    return dict(cluster.labels).get(SUPPLY_CLASS) or (SUPPLY_CLOUD if cluster.tier == TIER_CLOUD else SUPPLY_DEDICATED)
-
-
 class FleetClusters(tuple[ClusterJoined, ...]):  # noqa: SLOT001 - what is hashed is kept beside it
     """The clusters of a fleet. The hash is computed once, so that results can be cached by them."""
 
@@ -273,24 +266,46 @@ class FleetClusters(tuple[ClusterJoined, ...]):  # noqa: SLOT001 - what is hashe
             known = self.__dict__["known"] = super().__hash__()
         return known
 
+    @property
+    def cluster_index(self) -> ClusterIndex:
+        """Returns the index of these clusters, which is made when it is first asked for."""
+        known: ClusterIndex | None = self.__dict__.get("indexed")
+        if known is None:
+            known = self.__dict__["indexed"] = ClusterIndex(self)
+        return known
+
+    def take_index_of(self, before: "FleetClusters") -> None:
+        """Takes over the index of the fleet as it was before, with all that was selected by it, if it still holds."""
+        known: ClusterIndex | None = before.__dict__.get("indexed")
+        if known is not None and known.is_index_of(self):
+            self.__dict__["indexed"] = known
+
 
 def is_in_tier(tier: Tier, cluster: ClusterJoined) -> bool:
-    """Returns whether a tier may place in a cluster. For all clusters of the fleet, clusters_of_tier() is faster."""
-    return cluster.cluster in _compute_clusters_of_tier(tier, (cluster,))
+    """Returns whether a tier may place in a cluster. For clusters of the fleet, bits_of_tiers() is faster."""
+    if not is_cluster_selected(tier.clusters, cluster):
+        return False
+    weights = (entry for entry in tier.weights if entry.weight > 0)
+    return not tier.weights or any(is_cluster_selected(entry.clusters, cluster) for entry in weights)
 
 
 @lru_cache(maxsize=POLICIES_KEPT_MAX)
-def clusters_of_tier(tier: Tier, clusters: FleetClusters) -> frozenset[str]:
-    """Returns the clusters in which a tier may place. If the tier has weights, one of them must select the cluster."""
-    return _compute_clusters_of_tier(tier, clusters)
+def bits_of_tiers(tiers: tuple[Tier, ...], index: ClusterIndex) -> tuple[ClusterBits, ...]:
+    """Returns, for each tier, the clusters in which it may place. If it has weights, one must select the cluster."""
+    found = []
+    for tier in tiers:
+        selected = index.select_clusters(tier.clusters)
+        found.append(selected & index.select_weighted(tier.weights) if selected and tier.weights else selected)
+    return tuple(found)
 
 
-def _compute_clusters_of_tier(tier: Tier, clusters: Iterable[ClusterJoined]) -> frozenset[str]:
-    selected = [cluster for cluster in clusters if is_cluster_selected(tier.clusters, cluster)]
-    if not tier.weights:
-        return frozenset(cluster.cluster for cluster in selected)
-    weights = _compute_weights(tier.weights, selected)
-    return frozenset(cluster.cluster for cluster in selected if weights[cluster.cluster] > 0)
+def allowed_bits(tiers: tuple[Tier, ...], of_tiers: Iterable[ClusterBits], index: ClusterIndex) -> ClusterBits:
+    """Returns the clusters of all tiers. of_tiers: from bits_of_tiers(). Some tiers place on new nodes alone; they do
+    not have the clusters without node groups."""
+    found = 0
+    for tier, bits in zip(tiers, of_tiers, strict=True):
+        found |= bits & index.with_node_groups if tier.node_groups else bits
+    return found
 
 
 def fleet_clusters(clusters: Iterable[ClusterJoined]) -> FleetClusters:
@@ -308,18 +323,14 @@ def clusters_of_tiers(tiers: tuple[Tier, ...], clusters: FleetClusters) -> TierC
 
     It can be in two tiers: one for its existing nodes, and one for its node groups.
     """
-    placed: set[tuple[str, bool]] = set()
-    found = []
-    for tier in tiers:
-        names = [
-            cluster.cluster
-            for cluster in clusters
-            if (cluster.cluster, tier.node_groups) not in placed
-            and cluster.cluster in clusters_of_tier(tier, clusters)
-            and (not tier.node_groups or cluster.node_groups)
-        ]
-        placed.update((name, tier.node_groups) for name in names)
-        found.append((tier, tuple(sorted(names))))
+    index, found = clusters.cluster_index, []
+    placed = {True: 0, False: 0}
+    for tier, selected in zip(tiers, bits_of_tiers(tiers, index), strict=True):
+        new = selected & ~placed[tier.node_groups]
+        if tier.node_groups:
+            new &= index.with_node_groups
+        placed[tier.node_groups] |= new
+        found.append((tier, tuple(sorted(index.names_in(new)))))
     return tuple(found)
 
 
@@ -340,24 +351,4 @@ def weights_in_tier(tier: Tier, names: Collection[str], clusters: Iterable[Clust
 @lru_cache(maxsize=POLICIES_KEPT_MAX)
 def weights_by_cluster(weighted: Tier | Strategy, clusters: FleetClusters) -> Mapping[str, int]:
     """Returns, for each cluster, the largest weight that selects it; 0 when none does."""
-    return MappingProxyType(_compute_weights(weighted.weights, clusters))
-
-
-def _compute_weights(weights: Iterable[ClusterWeight], clusters: Iterable[ClusterJoined]) -> dict[str, int]:
-    """Returns the weights by cluster. Weights for clusters by name, the usual ones, are looked up and not searched."""
-    by_name, by_selector = dict[str, int](), dict[ClusterSelector, int]()
-    for entry in weights:
-        selector = entry.clusters
-        if selector.names and selector == ClusterSelector(selector.names):
-            for name in selector.names:
-                by_name[name] = max(by_name.get(name, 0), entry.weight)
-        else:
-            by_selector[selector] = max(by_selector.get(selector, 0), entry.weight)
-    return {
-        cluster.cluster: max(
-            by_name.get(cluster.cluster, 0),
-            *(weight for selector, weight in by_selector.items() if is_cluster_selected(selector, cluster)),
-            0,
-        )
-        for cluster in clusters
-    }
+    return MappingProxyType(clusters.cluster_index.largest_weights(weighted.weights))

@@ -4,14 +4,14 @@ That happens after a cluster joined, after its labels changed, and after an adop
 """
 
 from collections.abc import Mapping
-from functools import lru_cache
 
 from planner.core.division.situation import Division
 from planner.core.division.tier_division import maximum_in_cluster
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import POLICIES_KEPT_MAX, FleetClusters, clusters_of_tiers
-from spillway.model import Policy, Tier
+from planner.core.manifests.cluster_index import ClusterBits
+from planner.core.manifests.policy import FleetClusters, allowed_bits, bits_of_tiers
+from spillway.model import Policy
 
 
 def allowed_maximum(policy: Policy, cluster: str, clusters: FleetClusters) -> int:
@@ -19,9 +19,27 @@ def allowed_maximum(policy: Policy, cluster: str, clusters: FleetClusters) -> in
 
     Limits that the policy's strategy sets are not included.
     """
-    if cluster not in selected_clusters(policy.tiers, clusters):
+    index = clusters.cluster_index
+    if not allowed_bits(policy.tiers, bits_of_tiers(policy.tiers, index), index) & index.bit_of(cluster):
         return 0
     return maximum_in_cluster({limit.cluster: limit for limit in policy.limits}, cluster)
+
+
+def tier_bits_of_workload(state: PlannerState, workload: Workload) -> tuple[ClusterBits, ...]:
+    """Returns bits_of_tiers() of the workload's policy. It is computed again only when the policy or what selectors can
+    ask of the fleet's clusters has changed, however many other policies there are."""
+    tiers, index = workload.declared.policy.tiers, state.joined_clusters().cluster_index
+    known, found = workload.tier_bits
+    if not _is_same_input(known, (tiers, index)):
+        found = bits_of_tiers(tiers, index)
+        workload.tier_bits = (tiers, index), found
+    return found
+
+
+def may_use_cluster(state: PlannerState, workload: Workload, cluster: str) -> bool:
+    """Returns whether any tier of the workload's policy may place in the cluster."""
+    index, of_tiers = state.joined_clusters().cluster_index, tier_bits_of_workload(state, workload)
+    return bool(allowed_bits(workload.declared.policy.tiers, of_tiers, index) & index.bit_of(cluster))
 
 
 def replicas_ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
@@ -33,7 +51,7 @@ def replicas_ruled_out(state: PlannerState, workload: Workload) -> dict[str, int
     as_of = workload.placement, workload.declared.policy, state.joined_clusters()
     known, found = workload.ruled_out
     if not _is_same_input(known, as_of):
-        found = _compute_ruled_out(workload, as_of[2])
+        found = _compute_ruled_out(state, workload)
         workload.ruled_out = as_of, found
     return found
 
@@ -77,11 +95,12 @@ def _is_same_input(known: tuple[object, ...], as_of: tuple[object, ...]) -> bool
     return len(known) == len(as_of) and all(one is other for one, other in zip(known, as_of, strict=True))
 
 
-def _compute_ruled_out(workload: Workload, clusters: FleetClusters) -> dict[str, int]:
+def _compute_ruled_out(state: PlannerState, workload: Workload) -> dict[str, int]:
     policy, found = workload.declared.policy, {}
+    limits = {limit.cluster: limit for limit in policy.limits}
     for name, part in workload.parts.items():
         kept = part.replicas_kept
-        most = allowed_maximum(policy, name, clusters) if kept else 0
+        most = maximum_in_cluster(limits, name) if kept and may_use_cluster(state, workload, name) else 0
         if policy.strategy is not None and most:
             continue
         # Replicas that a person sent there by name stay, even above the policy's maximum.
@@ -89,9 +108,3 @@ def _compute_ruled_out(workload: Workload, clusters: FleetClusters) -> dict[str,
         if over > 0:
             found[name] = over
     return found
-
-
-@lru_cache(maxsize=POLICIES_KEPT_MAX)
-def selected_clusters(tiers: tuple[Tier, ...], clusters: FleetClusters) -> frozenset[str]:
-    """Returns the clusters of all tiers."""
-    return frozenset(name for _, names in clusters_of_tiers(tiers, clusters) for name in names)

@@ -17,7 +17,7 @@ from planner.core.division.tier_division import (
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
 from planner.core.manifests.kinds import WHOLE
-from planner.core.manifests.policy import TierClusters, is_cluster_selected
+from planner.core.manifests.policy import TierClusters
 from spillway.api import RequestError, invalid_argument_error
 from spillway.model import ClusterLimit, Policy, WorkloadFacts
 from spillway.texts import first_names_text
@@ -200,8 +200,7 @@ def _one_cluster_text(kind: str) -> str:
 
 
 def _selected_clusters(state: PlannerState, policy: Policy) -> list[str]:
-    return [
-        cluster.cluster
-        for cluster in state.joined_clusters()
-        if any(is_cluster_selected(tier.clusters, cluster) for tier in policy.tiers)
-    ]
+    index, found = state.joined_clusters().cluster_index, 0
+    for tier in policy.tiers:
+        found |= index.select_clusters(tier.clusters)
+    return list(index.names_in(found))

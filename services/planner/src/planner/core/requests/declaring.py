@@ -12,7 +12,6 @@ from planner.core.knowledge.declared import declaration_bytes
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload, is_workload_gone
 from planner.core.manifests.kinds import first_unchangeable_field, template_content
-from planner.core.manifests.policy import is_cluster_selected
 from planner.core.manifests.request import Declaration
 from planner.core.manifests.templates import manifests_by_generation, template_number
 from planner.core.placement.outlook import rollout_stopped_in
@@ -279,6 +278,6 @@ def _check_policy_clusters(state: PlannerState, policy: Policy) -> None:
     for field, name in asked:
         if name not in names:
             raise unknown_cluster_error(state, f"PlacementPolicy.spec.{field}", name)
-    if not any(is_cluster_selected(tier.clusters, cluster) for tier in policy.tiers for cluster in clusters):
+    if not any(clusters.cluster_index.select_clusters(tier.clusters) for tier in policy.tiers):
         text = "PlacementPolicy.spec.tiers: no cluster of the fleet matches:"
         raise refusal_naming_clusters(state, "FAILED_PRECONDITION", text)

@@ -1,9 +1,10 @@
 """Chooses the replicas that a requested migration takes from each cluster, or refuses it with the reason."""
 
+from collections.abc import Callable
+
 from planner.core.division.words import limit_text
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import is_cluster_selected
 from planner.core.manifests.request import check_replicas
 from planner.core.placement.growth import growth_room
 from planner.core.placement.reasons import may_move_by_itself
@@ -68,24 +69,24 @@ def _replicas_to_take(state: PlannerState, workload: Workload, request: MigrateR
         where = ", ".join(f"{cluster} {count}" for cluster, count in sorted(kept.items())) or "no replica runs there"
         raise invalid_argument_error("replicas", request.replicas, f"at most {most} ({where})")
     counts: dict[str, int] = {}
-    for cluster in sorted(kept, key=lambda name: (-_tier_index(state, workload, name), name)):
+    tiers = _first_tiers(state, workload)
+    for cluster in sorted(kept, key=lambda name: (-tiers(name), name)):
         counts[cluster] = min(kept[cluster], wanted - sum(counts.values()))
     return {cluster: count for cluster, count in counts.items() if count}
 
 
-def _tier_index(state: PlannerState, workload: Workload, cluster: str) -> int:
-    """Returns the index of the policy's first tier that has the cluster; the number of tiers when none has it."""
-    joined, tiers = state.clusters[cluster].joined, workload.declared.policy.tiers
-    found = (
-        index for index, tier in enumerate(tiers) if joined is not None and is_cluster_selected(tier.clusters, joined)
-    )
-    return next(found, len(tiers))
+def _first_tiers(state: PlannerState, workload: Workload) -> Callable[[str], int]:
+    """Returns a function from a cluster to the index of the policy's first tier that has it; the number of tiers when
+    none has it. Weights of tiers do not count."""
+    index, tiers = state.joined_clusters().cluster_index, workload.declared.policy.tiers
+    selected = [index.select_clusters(tier.clusters) for tier in tiers]
+    return lambda cluster: next((n for n, bits in enumerate(selected) if bits & index.bit_of(cluster)), len(tiers))
 
 
 def _check_policy(state: PlannerState, workload: Workload, target: ClusterView, counts: dict[str, int]) -> None:
     """Raises RequestError if the policy's tiers or limits do not allow the move: replicas would move back at once."""
     parts, policy = workload.parts, workload.declared.policy
-    if _tier_index(state, workload, target.name) == len(policy.tiers):
+    if _first_tiers(state, workload)(target.name) == len(policy.tiers):
         raise _refusal_error(
             workload.workload_key, f"to_cluster: {target.name!r}: no tier of its policy has this cluster"
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
-from planner.core.manifests.policy import clusters_of_tier
+from planner.core.manifests.policy import bits_of_tiers
 from planner.core.manifests.request import Declaration, read_manifests
 from planner.core.requests import decisions
 from planner.core.requests.decisions import UndecidedRequest
@@ -115,11 +115,14 @@ def _plan_key(state: PlannerState, declaration: Declaration) -> object:
 def _clusters_to_ask(state: PlannerState, declaration: Declaration, now: float) -> tuple[str, ...]:
     """Returns the clusters of the policy's tiers that take replicas, are fresh, and have a propagator."""
     clusters = state.joined_clusters()
+    selected = 0
+    for bits in bits_of_tiers(declaration.policy.tiers, clusters.cluster_index):
+        selected |= bits
     return tuple(
         joined.cluster
         for joined in clusters
-        if joined.cluster in state.admitted.held
+        if clusters.cluster_index.bit_of(joined.cluster) & selected
+        and joined.cluster in state.admitted.held
         and joined.phase == PHASE_ACTIVE
         and state.is_fresh(joined.cluster, now)
-        and any(joined.cluster in clusters_of_tier(tier, clusters) for tier in declaration.policy.tiers)
     )
