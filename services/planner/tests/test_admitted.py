@@ -174,9 +174,9 @@ def test_who_waits_is_due_when_a_shape_turns_out_smaller() -> None:
     for _ in range(2):
         for due in aftermath.next_waiting_workloads(fleet.state, fleet.now):
             apply_to_fleet(fleet, aftermath.retry_waiting_workload(fleet.state, due, fleet.next_moment()).events)
-    assert aftermath.next_waiting_workloads(fleet.state, fleet.now) == []
+    assert list(aftermath.next_waiting_workloads(fleet.state, fleet.now)) == []
     apply_events(fleet, shape_admitted("a", shape_with_cpu(500)))
-    assert aftermath.next_waiting_workloads(fleet.state, fleet.now) == [workload]
+    assert list(aftermath.next_waiting_workloads(fleet.state, fleet.now)) == [workload]
 
 
 def test_equal_declared_shapes_may_be_admitted_differently() -> None:

@@ -383,7 +383,7 @@ def test_what_is_declared_and_placed_nowhere_takes_over_what_runs_as_it_runs(ima
     assert decided.reply.warnings == (
         "declared before, 9 replicas and none placed: what runs is declared in its stead; apply it again to have that",
     )
-    assert aftermath.next_waiting_workloads(own.state, own.now) == []
+    assert list(aftermath.next_waiting_workloads(own.state, own.now)) == []
     assert adopting.adoption_question(own.state, REQUEST, own.next_moment()) == replace(decided.reply, inputs=())
     for cluster, replicas in (("own-1", 3), ("own-2", 2)):
         report_status(own, cluster, STATE_PRESENT, replicas)

@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from conftest import CallsOf
 from planner.core.background import aftermath, moves
 from planner.core.division.words import limit_text
 from planner.core.knowledge.allowance import UnlimitedAllowance
 from planner.core.placement import placing
+from planner.core.placement.misplaced import may_use_cluster
 from planner.core.requests import decisions
 from spillway.addresses import Tombstone
 from spillway.api import ApplyRequest, DeleteRequest, RequestError, ScaleRequest
@@ -532,11 +534,32 @@ def test_it_leaves_room_to_requests_that_wait_for_binds_in_its_clusters_alone(
     apply_to_fleet(fleet, decisions.decide_apply(fleet.state, request, fleet.next_moment()).events)
     retry_waiting_workloads(fleet)
     fleet.report_change(cluster, [node_row("new", 1500)])
-    found = aftermath.next_waiting_workloads(fleet.state, fleet.now, awaited)
+    found = list(aftermath.next_waiting_workloads(fleet.state, fleet.now, awaited))
     assert [workload.workload_key for workload in found] == ([] if waits else [WEB])
     fleet.now += fleet.state.rules.bind_wait_max
-    found = aftermath.next_waiting_workloads(fleet.state, fleet.now, awaited)
+    found = list(aftermath.next_waiting_workloads(fleet.state, fleet.now, awaited))
     assert [workload.workload_key for workload in found] == [WEB]
+
+
+@pytest.mark.parametrize(
+    ("awaited", "asked"),
+    [
+        pytest.param({"own-1": 4}, 0, id="its-priority-is-higher"),
+        pytest.param({"own-2": 5}, 0, id="its-shape-has-no-room-there"),
+        pytest.param({"own-1": 5}, 1, id="only-its-policy-can-tell"),
+    ],
+)
+def test_what_its_policy_selects_is_looked_at_last(awaited: dict[str, int], asked: int, calls_of: CallsOf) -> None:
+    """It takes longest, and it was asked for each workload first."""
+    fleet = Fleet(own_1=[node_row("a", used=4000)], own_2=[node_row("b", used=4000)])
+    request = ApplyRequest(manifest_texts(deployment(1), placement_policy(priority=5)))
+    apply_to_fleet(fleet, decisions.decide_apply(fleet.state, request, fleet.next_moment()).events)
+    retry_waiting_workloads(fleet)
+    fleet.report_change("own-1", [node_row("new", 1500)])
+    fleet.state.waiting.served_at = fleet.now
+    with calls_of(may_use_cluster) as calls:
+        found = list(aftermath.next_waiting_workloads(fleet.state, fleet.now, awaited))
+    assert (len(calls), len(found)) == (asked, 1 - asked)
 
 
 def test_an_undecided_request_says_where_it_may_fit(uncertain: Fleet) -> None:

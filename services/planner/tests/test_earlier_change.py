@@ -119,7 +119,7 @@ def test_one_that_stands_is_not_waited_for_again_while_room_is_missing() -> None
     pass_time(fleet, STANDS_SECONDS + 1)
     assert waiting_reason(fleet) == LACKS
     continue_due_rollouts(fleet)
-    assert fleet.state.rollouts.take_due_workloads(9) == []
+    assert list(fleet.state.rollouts.take_due_workloads(9)) == []
     fleet.state.rollouts.retry_workload(WEB)
     continue_due_rollouts(fleet)
     assert waiting_reason(fleet) == LACKS

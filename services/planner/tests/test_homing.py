@@ -233,10 +233,9 @@ def test_who_is_looked_at_are_others_each_time_where_there_are_more() -> None:
     seen = set()
     for _ in range(2):
         world.fleet.now += 1
-        seen |= {
-            workload.workload_key
-            for workload in world.memory.homing.workloads_going_home(world.fleet.state, world.fleet.now)
-        }
+        for workload in world.memory.homing.workloads_going_home(world.fleet.state, world.fleet.now):
+            world.memory.homing.note_tried(workload.workload_key)
+            seen.add(workload.workload_key)
     assert seen == {WEB, ("default", "a"), ("default", "b")}
 
 

@@ -9,6 +9,7 @@ from planner.core.background.homing import LOOK_SECONDS, Homing
 from planner.core.background.overflow import first_tier_by_cluster
 from planner.core.background.round import RoundStep
 from planner.core.knowledge.allowance import CAUSE_HOME
+from planner.core.knowledge.round_time import UNLIMITED_TIME, TimeShare
 from planner.core.knowledge.rules import PlannerRules
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
@@ -28,9 +29,9 @@ class Watched(Homing):
         super().__init__()
         self._tell = tell
 
-    def workloads_going_home(self, state: PlannerState, now: float) -> list[Workload]:
+    def workloads_going_home(self, state: PlannerState, now: float, time: TimeShare = UNLIMITED_TIME) -> list[Workload]:
         self._tell()
-        return super().workloads_going_home(state, now)
+        return super().workloads_going_home(state, now, time)
 
 
 class HomingAlways(World):

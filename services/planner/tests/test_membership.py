@@ -729,7 +729,7 @@ def test_the_other_name_takes_replicas_once_the_first_has_left(twins: Fleet) -> 
     twins.state.apply_event(ClusterLeft("z-first"), twins.now)
     assert state_and_trouble_by_cluster(twins)["a-twin"] == ("Ready", "")
     assert twins.state.room_revision("a-twin") != revision
-    assert ("default", "web") in twins.state.waiting.due_workloads(9)
+    assert ("default", "web") in list(twins.state.waiting.due_workloads(9))
 
 
 def test_what_is_placed_under_the_other_name_stays(fleet: Fleet) -> None:

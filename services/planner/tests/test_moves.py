@@ -1031,7 +1031,7 @@ def test_what_a_minimum_lacks_is_asked_about_no_more_once_it_was_asked_for_by_na
 
 def forget_turn_memory(members: Members) -> None:
     members.planner_state.misplaced.clear()
-    members.planner_state.all_looked_through = False
+    members.planner_state.to_look_through = None
     workload = members.planner_state.workloads[WEB]
     workload.for_minima, workload.looked_at, workload.held_by = ((), {}), None, {}
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +42,8 @@ CORES = {"own-1": 8, "own-2": 6, "cloud-1": 12}
 SIZES = {("default", "web"): 1, ("default", "big"): 2}
 UNBOUND = PlannerRules(moves_per_minute=1e12, home_moves_per_minute=1e12, confirm_over_replicas=2**31)
 """As many moves at once as there are, without confirmations."""
+ONE_AT_A_TIME = replace(UNBOUND, round_seconds=0, round_kind_seconds=0)
+"""A round has time for one workload of each kind of work."""
 
 
 @dataclass
@@ -317,11 +320,14 @@ def take_story_step(world: World, step: tuple[object, ...]) -> None:
             world.change_ready_pods(cluster, more)
 
 
-@given(st.lists(STEPS, min_size=10, max_size=30))
-def test_whatever_happens_nothing_is_doubled_lost_or_left_hanging(steps: list[tuple[object, ...]]) -> None:
+@pytest.mark.parametrize("rules", [UNBOUND, ONE_AT_A_TIME], ids=["time-for-all", "time-for-one-of-each-kind"])
+@given(steps=st.lists(STEPS, min_size=10, max_size=30))
+def test_whatever_happens_nothing_is_doubled_lost_or_left_hanging(
+    rules: PlannerRules, steps: list[tuple[object, ...]]
+) -> None:
     """All that is kept or waits is what was asked for, no cluster is promised more than it has, what is available does
     not fall below what is kept. When all is well again the steps end, with as many ready as have a place."""
-    world = World()
+    world = World(rules)
     for step in steps:
         take_story_step(world, step)
         world.run_planner_round()

@@ -703,7 +703,7 @@ def test_a_surge_without_room_waits_when_none_may_be_unavailable() -> None:
     assert template_number_by_cluster(fleet) == {"own-1": 1}
     assert waiting_reason(fleet) == "rollout 0 of 1 cluster: waits for room for 1 surge pod in own-1"
     continue_due_rollouts(fleet)
-    assert fleet.state.rollouts.take_due_workloads(9) == []
+    assert list(fleet.state.rollouts.take_due_workloads(9)) == []
     report_running_replicas(fleet, 4, 5000)
     continue_due_rollouts(fleet)
     assert template_number_by_cluster(fleet) == {"own-1": 2}
@@ -780,7 +780,7 @@ def test_who_waits_for_room_elsewhere_hears_of_it_though_it_is_not_named() -> No
     apply_manifests(fleet, web_deployment("app:2", 8, cpu="1500m", **rolling_update_strategy(1, 0)))
     assert waiting_reason(fleet).endswith("1 surge pod in own-4 and in 2 more clusters")
     continue_due_rollouts(fleet)
-    assert fleet.state.rollouts.take_due_workloads(9) == []
+    assert list(fleet.state.rollouts.take_due_workloads(9)) == []
     fleet.report_change("cloud-1", [node_row("c", 9000)])
     continue_due_rollouts(fleet)
     assert template_number_by_cluster(fleet)["own-6"] == 2
@@ -796,7 +796,7 @@ def test_what_no_longer_fits_and_has_no_room_elsewhere_is_not_given_up() -> None
     assert {name: part.replicas for name, part in parts_by_cluster(fleet).items()} == {"own-1": 4}
     assert waiting_reason(fleet) == "rollout 0 of 1 cluster: waits for room for 2 replicas that no longer fit in own-1"
     continue_due_rollouts(fleet)
-    assert fleet.state.rollouts.take_due_workloads(9) == []
+    assert list(fleet.state.rollouts.take_due_workloads(9)) == []
     fleet.report_change("cloud-1", [node_row("c", 9000)])
     continue_due_rollouts(fleet)
     assert {name: part.replicas_kept for name, part in parts_by_cluster(fleet).items()} == {"own-1": 2, "cloud-1": 2}
@@ -812,7 +812,7 @@ def test_who_waits_for_room_elsewhere_hears_of_a_cluster_that_joins() -> None:
     apply_manifests(fleet, web_deployment("app:2", 4, cpu="2", **spec))
     continue_due_rollouts(fleet)
     assert waiting_reason(fleet) == "rollout 0 of 1 cluster: waits for room for 2 replicas that no longer fit in own-1"
-    assert fleet.state.rollouts.take_due_workloads(9) == []
+    assert list(fleet.state.rollouts.take_due_workloads(9)) == []
     fleet.join_cluster(joined_cluster("cloud-1", "cloud"), [node_row("c", 9000)])
     continue_due_rollouts(fleet)
     assert {name: part.replicas_kept for name, part in parts_by_cluster(fleet).items()} == {"own-1": 2, "cloud-1": 2}
@@ -966,25 +966,38 @@ def test_a_rollout_is_looked_at_for_a_reason_only() -> None:
     web, api = WEB, ("default", "api")
     rolling.put_workload(web)
     rolling.put_workload(api)
-    assert rolling.take_due_workloads(1) == [web]
-    assert rolling.take_due_workloads(9) == [api]
-    assert rolling.take_due_workloads(9) == []
+    assert list(rolling.take_due_workloads(1)) == [web]
+    assert list(rolling.take_due_workloads(9)) == [api]
+    assert list(rolling.take_due_workloads(9)) == []
     rolling.set_awaited_clusters(web, ("own-1", "own-3"))
     rolling.retry_waiting_on("own-2")
-    assert rolling.take_due_workloads(9) == []
+    assert list(rolling.take_due_workloads(9)) == []
     rolling.retry_waiting_on("own-1")
-    assert rolling.take_due_workloads(9) == [web]
+    assert list(rolling.take_due_workloads(9)) == [web]
     rolling.retry_waiting_on("own-3")
-    assert rolling.take_due_workloads(9) == [web]
+    assert list(rolling.take_due_workloads(9)) == [web]
     rolling.set_awaited_clusters(web, ())
     rolling.retry_waiting_on("own-1")
-    assert rolling.take_due_workloads(9) == []
+    assert list(rolling.take_due_workloads(9)) == []
     rolling.retry_workload(api)
     rolling.drop_workload(api)
-    assert rolling.take_due_workloads(9) == []
+    assert list(rolling.take_due_workloads(9)) == []
     rolling.retry_all()
-    assert rolling.take_due_workloads(9) == [web]
+    assert list(rolling.take_due_workloads(9)) == [web]
     assert list(rolling) == [web]
+
+
+def test_a_rollout_that_a_round_has_no_time_for_stays_due_in_its_place() -> None:
+    rolling = RolloutList()
+    keys = [("default", name) for name in "abc"]
+    for key in keys:
+        rolling.put_workload(key)
+    assert next(rolling.take_due_workloads(9)) == keys[0]
+    rolling.retry_workload(keys[0])
+    due = rolling.take_due_workloads(9)
+    assert next(due) == keys[1]
+    rolling.drop_workload(keys[2])
+    assert list(due) == [keys[0]], "who no longer rolls is not looked at"
 
 
 # ── Whatever happens ────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,12 +1,13 @@
 """The list of who waits: nobody is left out of a gain, whatever was tried in between."""
 
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.feasibility.limits import NO_LIMIT
 from planner.core.feasibility.room import Room
+from planner.core.knowledge.round_time import TimeShare
 from planner.core.knowledge.waiting import Rooms, WaitingList
 from spillway.model import Shape
 
@@ -30,14 +31,14 @@ def test_room_that_another_takes_and_gives_back_between_two_looks_is_a_gain() ->
     """Seed 197: the first takes all, the second finds none; when it is back at the next look, the second is due."""
     waiting = waiting_list_of(FIRST, SECOND)
     waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(4), 99)
-    assert waiting.due_workloads(9) == [FIRST, SECOND]
+    assert list(waiting.due_workloads(9)) == [FIRST, SECOND]
     waiting.note_tried(FIRST, lambda _cluster, _shape: rooms_of_size(4))
     waiting.mark_changed_clusters("own-1")
     waiting.note_tried(SECOND, lambda _cluster, _shape: rooms_of_size(0))
-    assert waiting.due_workloads(9) == []
+    assert list(waiting.due_workloads(9)) == []
     waiting.mark_changed_clusters("own-1")
     waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(4), 99)
-    assert SECOND in waiting.due_workloads(9)
+    assert SECOND in list(waiting.due_workloads(9))
 
 
 def test_a_gain_that_one_try_sees_first_is_not_hidden_from_the_others() -> None:
@@ -48,7 +49,7 @@ def test_a_gain_that_one_try_sees_first_is_not_hidden_from_the_others() -> None:
     waiting.mark_changed_clusters("own-1")
     waiting.note_tried(FIRST, lambda _cluster, _shape: rooms_of_size(2))
     waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(2), 99)
-    assert waiting.due_workloads(9) == [SECOND]
+    assert list(waiting.due_workloads(9)) == [SECOND]
 
 
 def test_a_higher_priority_is_due_first_then_who_has_waited_longest() -> None:
@@ -56,39 +57,42 @@ def test_a_higher_priority_is_due_first_then_who_has_waited_longest() -> None:
     third = ("shop", "third")
     waiting.put_workload(third, SHAPE, priority=5)
     waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(4), 99)
-    assert waiting.due_workloads(9) == [third, FIRST, SECOND]
+    assert list(waiting.due_workloads(9)) == [third, FIRST, SECOND]
     waiting.put_workload(SECOND, SHAPE, priority=9)
-    assert waiting.due_workloads(2) == [SECOND, third]
+    assert list(waiting.due_workloads(2)) == [SECOND, third]
 
 
 def test_a_namespace_that_no_room_helps_delays_another_by_one_turn() -> None:
     """Workloads that wait for their own policy's limits are due at each gain, thousands of them, longest due first."""
     waiting = waiting_list_of(*(("greedy", str(number)) for number in range(200)), FIRST, SECOND, ("office", "first"))
     waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(4), 999)
-    assert waiting.due_workloads(5) == [("greedy", "0"), FIRST, ("office", "first"), ("greedy", "1"), SECOND]
+    assert list(waiting.due_workloads(5)) == [("greedy", "0"), FIRST, ("office", "first"), ("greedy", "1"), SECOND]
     for key in (FIRST, SECOND):
         waiting.remove_from_due(key)
-    assert waiting.due_workloads(3) == [("office", "first"), ("greedy", "0"), ("greedy", "1")], (
+    assert list(waiting.due_workloads(3)) == [("office", "first"), ("greedy", "0"), ("greedy", "1")], (
         "its turn was the longest ago"
     )
     for key in [key for key in waiting if key[0] == "greedy"]:
         waiting.drop_workload(key)
-    assert waiting.due_workloads(9) == [("office", "first")]
+    assert list(waiting.due_workloads(9)) == [("office", "first")]
 
 
 due_keys = st.tuples(st.sampled_from(("shop", "office", "bank", "mill")), st.integers(0, 30).map(str))
 
 
-@given(st.dictionaries(due_keys, st.integers(0, 1), max_size=40), st.integers(1, 6))
-def test_each_namespace_of_the_highest_priority_has_its_turn(priorities: dict[tuple[str, str], int], most: int) -> None:
-    """With n namespaces, each workload that is the longest due of its own is tried within n tries."""
+@given(st.dictionaries(due_keys, st.integers(0, 1), max_size=40), st.integers(1, 6), st.integers(1, 6))
+def test_each_namespace_of_the_highest_priority_has_its_turn(
+    priorities: dict[tuple[str, str], int], most: int, tried_each_time: int
+) -> None:
+    """With n namespaces, each workload that is the longest due of its own is tried within n tries: also when the time
+    of a round is over before all that may be tried were."""
     waiting = WaitingList()
     for key, priority in priorities.items():
         waiting.put_workload(key, SHAPE, priority)
     waiting.mark_changed_clusters("own-1")
     waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(4), 99)
     tried = list[tuple[str, str]]()
-    while due := waiting.due_workloads(most):
+    while due := list(islice(waiting.due_workloads(most), tried_each_time)):
         for key in due:
             tried.append(key)
             waiting.remove_from_due(key)
@@ -106,6 +110,34 @@ def test_each_namespace_of_the_highest_priority_has_its_turn(priorities: dict[tu
             ]
 
 
+def test_who_is_held_back_is_asked_about_only_until_enough_are_found() -> None:
+    """It was asked about all that were due, and each answer took 12 ms."""
+    waiting = waiting_list_of(*(("shop", str(number)) for number in range(100)))
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(4), 99)
+    asked = list[tuple[str, str]]()
+
+    def is_held_back(key: tuple[str, str]) -> bool:
+        asked.append(key)
+        return int(key[1]) % 2 == 0
+
+    assert list(waiting.due_workloads(2, None, is_held_back)) == [("shop", "1"), ("shop", "3")]
+    assert len(asked) == 4
+    assert len(list(waiting.due_workloads(99, None, is_held_back))) == 50, "all of them stay due"
+
+
+def test_when_the_time_is_over_nobody_else_is_asked_about() -> None:
+    waiting = waiting_list_of(("bank", "web"), ("bank", "api"), ("mill", "web"), ("shop", "web"))
+    waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(4), 99)
+    asked = list[tuple[str, str]]()
+
+    def is_held_back(key: tuple[str, str]) -> bool:
+        asked.append(key)
+        return True
+
+    assert list(waiting.due_workloads(9, None, is_held_back, TimeShare(lambda: 1.0, 1.0))) == []
+    assert asked == [("bank", "web")]
+
+
 def test_when_a_brake_goes_all_are_due_for_whom_there_is_room() -> None:
     """Seed 850930: a frozen cluster took none, and its room did not grow when it was released."""
     waiting = waiting_list_of(FIRST)
@@ -114,7 +146,7 @@ def test_when_a_brake_goes_all_are_due_for_whom_there_is_room() -> None:
     for key in (FIRST, SECOND):
         waiting.remove_from_due(key)
     waiting.retry_hopeful()
-    assert waiting.due_workloads(9) == [FIRST]
+    assert list(waiting.due_workloads(9)) == [FIRST]
 
 
 def test_a_look_is_bounded_and_the_next_one_begins_where_it_ended() -> None:
@@ -151,5 +183,5 @@ def test_who_was_tried_on_less_than_there_is_becomes_due(steps: list[tuple[str, 
             tried_on[key] = certain
     waiting.mark_changed_clusters("own-1")
     waiting.look_at_changed_clusters(lambda _cluster, _shape: rooms_of_size(2), 99)
-    due = waiting.due_workloads(9)
+    due = list(waiting.due_workloads(9))
     assert [key for key, certain in tried_on.items() if certain < 2 and key not in due] == []

@@ -107,6 +107,16 @@ class PlannerSettings(StandbySettings):
         "largest number of waiting workloads that one step tries to place",
         "this bounds one step; the next step, a tenth of a second later, tries the rest",
     )
+    round_seconds: float = constant(
+        0.25,
+        "seconds after which a round leaves further workloads to the next one",
+        "requests wait for the round, a workload may take 20 ms, and the next round is a tenth of a second later",
+    )
+    round_kind_seconds: float = constant(
+        0.05,
+        "seconds that each kind of work in a round has at least (moves, retries, rollouts, ...), and one workload",
+        "no kind of work takes the time of another; the nine kinds take 0.7 s at most",
+    )
     looks_max: int = constant(
         1000,
         "number of rooms for waiting shapes that one step computes; the step finishes the cluster it is at",
@@ -287,6 +297,8 @@ class PlannerSettings(StandbySettings):
             keys_kept_max=self.keys_kept_max,
             answers_bytes_max=self.answers_bytes_max,
             replans_max=self.replans_max,
+            round_seconds=self.round_seconds,
+            round_kind_seconds=self.round_kind_seconds,
             looks_max=self.looks_max,
             moves_per_minute=self.moves_per_minute,
             confirm_over_fraction=self.confirm_over_fraction,

@@ -1,11 +1,12 @@
 """Decides what follows a placement: takes back unbound replicas, tries waiting workloads again, ends removals."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from planner.core.knowledge.allowance import Allowance, UnlimitedAllowance
 from planner.core.knowledge.holds import DECLARED, GONE, TRIED
+from planner.core.knowledge.round_time import UNLIMITED_TIME, TimeShare
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment, subject_of_workload
 from planner.core.knowledge.timers import PlacementHold, ProgressTimer
@@ -236,14 +237,20 @@ def hold_clusters(state: PlannerState, workload: Workload, clusters: Iterable[st
 
 
 def next_waiting_workloads(
-    state: PlannerState, now: float, awaited: Mapping[str, int] = NONE_AWAITED, above: int | None = None
-) -> list[Workload]:
+    state: PlannerState,
+    now: float,
+    awaited: Mapping[str, int] = NONE_AWAITED,
+    above: int | None = None,
+    time: TimeShare = UNLIMITED_TIME,
+) -> Iterator[Workload]:
     """Returns a bounded number of waiting workloads with a reason to be planned again (WaitingList.due_workloads).
+
+    They are looked for one by one, as long as there is time.
 
     awaited: by cluster, the highest priority of the requests that wait for binds there. A workload of no higher
     priority that may use such a cluster waits, too, for at most bind_wait_max. Otherwise it would take each place that
     binds make certain there, and the requests would be refused.
-    above: return only workloads of a higher priority than this.
+    above: only workloads of a higher priority than this.
     """
     if not awaited or now - state.waiting.served_at >= state.rules.bind_wait_max:
         state.waiting.served_at, awaited = now, NONE_AWAITED
@@ -265,7 +272,8 @@ def next_waiting_workloads(
         lambda cluster, shape: state.rooms_for_waiting(cluster, shape, now), state.rules.looks_max
     )
     holds_back = _HeldBack(state, awaited) if awaited else None
-    return [state.workloads[key] for key in state.waiting.due_workloads(state.rules.replans_max, above, holds_back)]
+    due = state.waiting.due_workloads(state.rules.replans_max, above, holds_back, time)
+    return (state.workloads[key] for key in due)
 
 
 class _HeldBack:

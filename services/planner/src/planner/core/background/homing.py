@@ -11,12 +11,13 @@ from planner.core.background.steady import SteadyRoom
 from planner.core.division.tier_division import maximum_in_cluster
 from planner.core.feasibility.reservation import is_rolling
 from planner.core.knowledge.allowance import CAUSE_HOME, Allowance
+from planner.core.knowledge.round_time import UNLIMITED_TIME, TimeShare
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.timers import HoldKey
 from planner.core.knowledge.transfer import is_in_transfer
 from planner.core.knowledge.workload import Workload
-from planner.core.manifests.policy import FleetClusters
+from planner.core.manifests.cluster_index import ClusterIndex
 from planner.core.placement import placing
 from planner.core.placement.growth import growth_room
 from planner.core.placement.misplaced import tier_bits_of_workload
@@ -86,7 +87,7 @@ class Homing:
         self.overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]] = {}
         self.wanted: dict[tuple[str, str], int] = {}
         self._known: dict[WorkloadKey, _KnownOverflow] = {}
-        self._joined = FleetClusters()
+        self._index: ClusterIndex | None = None
         self._watched: dict[Shape, dict[str, _WatchedHome]] = {}
         self._to_watch: list[Place] = []
         self._expected: frozenset[str] = frozenset()
@@ -94,22 +95,31 @@ class Homing:
         """(home, workload) pairs in which a hold kept the workload from the home, with the time of its end. They are
         kept for `home_after` seconds after that; the time is infinite while the hold runs."""
         self._looked_at: float | None = None
-        self._passed = 0
+        self._last_tried: WorkloadKey | None = None
 
-    def workloads_going_home(self, state: PlannerState, now: float) -> list[Workload]:
+    def workloads_going_home(self, state: PlannerState, now: float, time: TimeShare = UNLIMITED_TIME) -> list[Workload]:
         """Returns a bounded number of workloads that may send replicas home; none between two looks.
 
-        Call it in each round after the waiting workloads were tried: these get room first.
+        Call it in each round after the waiting workloads were tried: these get room first. If the time is over before
+        all overflow is known, none may go home, because nobody knows how many replicas would go. The next call goes on.
         """
         if self._looked_at is not None and now - self._looked_at < self._look_seconds:
             self._watch_more_homes(state, now)
             return []
+        if not self._know_overflow(state, time):
+            self.wanted = {}
+            return []
         self._looked_at = now
-        overflowed = self.overflowed = self._find_overflow(state)
+        overflowed = {key: known.overflow for key, known in self._known.items() if known.overflow}
+        self.overflowed = overflowed
         self._measure_home_rooms(state, overflowed, now)
         homes = {home for watched in self._watched.values() for home in watched}
         self._expected = frozenset(home for home in homes if _may_take_waiting_workload(state, home, now))
         return self._next_workloads(self._workloads_wanting_home(state, overflowed, now), state.rules.replans_max)
+
+    def note_tried(self, key: WorkloadKey) -> None:
+        """Records that this workload is about to be tried. The next look begins with those after it."""
+        self._last_tried = key
 
     def send_home_step(
         self, state: PlannerState, workload: Workload, moment: Moment, brakes: Allowance
@@ -132,18 +142,25 @@ class Homing:
 
     # ── What there is ───────────────────────────────────────────────────────────────────────────────────────────
 
-    def _find_overflow(self, state: PlannerState) -> dict[WorkloadKey, tuple[Overflow, ...]]:
-        """Returns the workloads with overflow by the newest placements. Only what changed is computed again."""
-        joined = state.joined_clusters()
-        if joined != self._joined:
-            self._joined, self._known = joined, {}
+    def _know_overflow(self, state: PlannerState, time: TimeShare) -> bool:
+        """Finds the overflow of all workloads by the newest placements. Only what changed is computed again, at least
+        one workload in each call.
+
+        Returns whether all is known; otherwise the time was over.
+        """
+        joined, is_over = state.joined_clusters(), False
+        if joined.cluster_index is not self._index:
+            self._index, self._known = joined.cluster_index, {}
         for key in self._known.keys() - state.workloads.keys():
             del self._known[key]
         for key, workload in state.workloads.items():
             known, policy = self._known.get(key), workload.declared.policy
             if known is None or known.placement is not workload.placement or known.policy is not policy:
+                if is_over:
+                    return False
                 self._known[key] = _KnownOverflow(workload.placement, policy, overflow_of_workload(workload, joined))
-        return {key: known.overflow for key, known in self._known.items() if known.overflow}
+                is_over = time.is_over()
+        return True
 
     def _measure_home_rooms(
         self, state: PlannerState, overflowed: Mapping[WorkloadKey, tuple[Overflow, ...]], now: float
@@ -228,11 +245,10 @@ class Homing:
         return list(found.values())
 
     def _next_workloads(self, wanting: list[Workload], most: int) -> list[Workload]:
-        """Returns at most `most` workloads, beginning further on each time: the first ones may be stuck for long."""
-        if len(wanting) <= most:
-            return wanting
-        first = self._passed % len(wanting)
-        self._passed = first + most
+        """Returns at most `most` workloads, beginning after the last one that was tried: the first may be stuck for
+        long."""
+        keys = [workload.workload_key for workload in wanting]
+        first = keys.index(self._last_tried) + 1 if self._last_tried in keys else 0
         return [*wanting[first:], *wanting[:first]][:most]
 
     def _possible_home_move(

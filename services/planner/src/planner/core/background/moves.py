@@ -16,12 +16,18 @@ from planner.core.knowledge.allowance import (
     CAUSE_SETTLED,
     Allowance,
 )
+from planner.core.knowledge.round_time import TimeShare
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.knowledge.transfer import is_in_transfer
 from planner.core.knowledge.workload import Workload
 from planner.core.placement import placing
-from planner.core.placement.misplaced import find_all_misplaced, replicas_for_minima, replicas_ruled_out
+from planner.core.placement.misplaced import (
+    find_all_misplaced,
+    refresh_ruled_out,
+    replicas_for_minima,
+    replicas_ruled_out,
+)
 from planner.core.placement.outlook import rollout_stopped_in
 from planner.core.placement.reasons import counts_to_move, hold_texts_by_cause, is_cluster_back, move_causes_by_cluster
 from planner.core.placement.shares import is_done_in_cluster
@@ -87,6 +93,15 @@ def _decide_move_step(state: PlannerState, workload: Workload, moment: Moment, b
     return AftermathStep(
         workload.workload_key, placing.place_workload_again(state, workload, moment, brakes).events, ""
     )
+
+
+def look_for_moves(state: PlannerState, now: float, time: TimeShare) -> bool:
+    """Looks for replicas that should move, as long as there is time. Returns whether all workloads were looked at.
+
+    Until then nobody knows how many replicas a cause would move, and whether it needs a confirmation. So the caller
+    moves nothing, and the next call goes on.
+    """
+    return find_all_misplaced(state, time) and refresh_ruled_out(state, _possibly_misplaced_workloads(state, now), time)
 
 
 def wanted_moves_by_cause(state: PlannerState, now: float) -> Mapping[tuple[str, str], int]:

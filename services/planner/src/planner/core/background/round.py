@@ -16,8 +16,10 @@ from planner.core.background.headroom import HeadroomPace, Headrooms
 from planner.core.background.homing import Homing
 from planner.core.background.lent_homes import LentHomes
 from planner.core.knowledge.all_clusters import newly_known_api_servers
+from planner.core.knowledge.round_time import RoundTime, TimeShare
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
+from planner.core.knowledge.workload import Workload
 from planner.core.placement import placing
 from spillway.addresses import Tombstone
 from spillway.events import Event
@@ -120,25 +122,29 @@ def steps_of_round(
     awaited: by cluster, the highest priority of the requests that wait for binds there. Waiting workloads may have to
     wait for those requests (`aftermath.next_waiting_workloads`).
     """
+    time = RoundTime(moments.now, state.rules)
     guard("timers", partial(aftermath.update_progress_timers, state, moments.now()))
-    yield from _move_steps(state, memory, moments, guard)
-    yield from _take_back_steps(state, moments, guard)
-    yield from _retry_steps(state, moments, guard, awaited)
-    for key in guard("rollouts", partial(state.rollouts.take_due_workloads, state.rules.replans_max)) or ():
-        yield _workload_step(
-            guard, key, partial(aftermath.continue_rollout, state, state.workloads[key], moments.next())
-        )
-    for workload in guard("homes", partial(memory.homing.workloads_going_home, state, moments.now())) or ():
-        home = partial(memory.homing.send_home_step, state, workload, moments.next(), state.brakes)
-        yield _workload_step(guard, workload.workload_key, home, StepKind.MOVED)
+    yield from _steps_in_time(time.next_share(), _hand_over_steps(state, moments, guard))
+    moment, share = moments.next(), time.next_share()
+    all_known = guard("look for moves", partial(moves.look_for_moves, state, moment.now, share)) is True
+    yield _fleet_step(guard, "brakes", partial(_update_confirmations, state, memory, moment, all_known))
+    if all_known:
+        yield from _steps_in_time(time.next_share(), _move_steps(state, moment, moments, guard))
+    yield from _steps_in_time(time.next_share(), _take_back_steps(state, moments, guard))
+    yield from _steps_in_time(time.next_share(), _missing_object_steps(state, moments, guard))
+    share = time.next_share()
+    yield from _steps_in_time(share, _retry_steps(state, moments, guard, awaited, share))
+    yield from _steps_in_time(time.next_share(), _rollout_steps(state, moments, guard))
+    if all_known:
+        share = time.next_share()
+        yield from _steps_in_time(share, _home_steps(state, memory, moments, guard, share))
     yield _fleet_step(
         guard,
         "lent homes",
         partial(memory.lent_homes.update_home_needs, state, memory.homing.overflowed, moments.next()),
     )
     yield _fleet_step(guard, "needs", partial(aftermath.lowered_capacity_needs, state, moments.next()))
-    for key in list(state.leaving):
-        yield _workload_step(guard, key, partial(aftermath.settle_workload, state, key, moments.next()))
+    yield from _steps_in_time(time.next_share(), _settle_steps(state, moments, guard))
     yield _fleet_step(guard, "clusters that left", partial(moves.clusters_that_left, state))
     yield _fleet_step(guard, "API servers", partial(newly_known_api_servers, state.clusters))
     yield _fleet_step(guard, "headroom", partial(memory.headrooms.report_due_headroom, state, moments.next()))
@@ -159,7 +165,16 @@ def steps_before_requests(
     highest = state.waiting.highest_priority
     if lowest is None or highest is None or highest <= lowest:
         return
-    yield from _retry_steps(state, moments, guard, awaited, above=lowest)
+    share = RoundTime(moments.now, state.rules).next_share()
+    yield from _steps_in_time(share, _retry_steps(state, moments, guard, awaited, share, above=lowest))
+
+
+def _steps_in_time(share: TimeShare, steps: Iterable[RoundStep]) -> Iterator[RoundStep]:
+    """Yields at least one step, and further ones while there is time. The next round takes those that are left."""
+    for step in steps:
+        yield step
+        if share.is_over():
+            return
 
 
 def _workload_step(
@@ -175,15 +190,32 @@ def _fleet_step(guard: DecisionGuard, name: str, decide: Callable[[], Sequence[E
     return RoundStep(StepKind.OTHER, guard(name, decide) or (), name)
 
 
+def _hand_over_steps(state: PlannerState, moments: DecisionClock, guard: DecisionGuard) -> Iterator[RoundStep]:
+    for workload, twin in guard("twins", partial(twins.workloads_to_hand_over, state)) or ():
+        over = partial(twins.hand_over_step, state, workload, twin, moments.next())
+        yield _workload_step(guard, workload.workload_key, over, StepKind.MOVED)
+
+
+def _move_steps(
+    state: PlannerState, moment: Moment, moments: DecisionClock, guard: DecisionGuard
+) -> Iterator[RoundStep]:
+    """Yields the steps of moves without a request by name, as far as the brakes allow them."""
+    for workload in guard("moves", partial(moves.workloads_due_to_move, state, moment.now, state.brakes)) or ():
+        move = partial(moves.next_move_step, state, workload, moments.next(), state.brakes)
+        yield _workload_step(guard, workload.workload_key, move, StepKind.MOVED)
+
+
 def _retry_steps(
     state: PlannerState,
     moments: DecisionClock,
     guard: DecisionGuard,
     awaited: Mapping[str, int],
+    share: TimeShare,
     above: int | None = None,
 ) -> Iterator[RoundStep]:
-    found = partial(aftermath.next_waiting_workloads, state, moments.now(), awaited, above)
-    for workload in guard("waiting workloads", found) or ():
+    found = partial(aftermath.next_waiting_workloads, state, moments.now(), awaited, above, share)
+    due = guard("waiting workloads", found)
+    while due is not None and (workload := guard("waiting workloads", partial(_next_of, due))) is not None:
         yield _workload_step(
             guard,
             workload.workload_key,
@@ -191,29 +223,45 @@ def _retry_steps(
         )
 
 
-def _move_steps(
-    state: PlannerState, memory: RoundMemory, moments: DecisionClock, guard: DecisionGuard
+def _next_of(workloads: Iterator[Workload]) -> Workload | None:
+    return next(workloads, None)
+
+
+def _rollout_steps(state: PlannerState, moments: DecisionClock, guard: DecisionGuard) -> Iterator[RoundStep]:
+    for key in guard("rollouts", partial(state.rollouts.take_due_workloads, state.rules.replans_max)) or ():
+        yield _workload_step(
+            guard, key, partial(aftermath.continue_rollout, state, state.workloads[key], moments.next())
+        )
+
+
+def _home_steps(
+    state: PlannerState, memory: RoundMemory, moments: DecisionClock, guard: DecisionGuard, share: TimeShare
 ) -> Iterator[RoundStep]:
-    """Yields the steps of moves without a request by name, as far as the brakes allow them."""
-    moment = moments.next()
-    for workload, twin in guard("twins", partial(twins.workloads_to_hand_over, state)) or ():
-        over = partial(twins.hand_over_step, state, workload, twin, moments.next())
-        yield _workload_step(guard, workload.workload_key, over, StepKind.MOVED)
-    yield _fleet_step(guard, "brakes", partial(_update_confirmations, state, memory, moment))
-    for workload in guard("moves", partial(moves.workloads_due_to_move, state, moment.now, state.brakes)) or ():
-        move = partial(moves.next_move_step, state, workload, moments.next(), state.brakes)
-        yield _workload_step(guard, workload.workload_key, move, StepKind.MOVED)
+    for workload in guard("homes", partial(memory.homing.workloads_going_home, state, moments.now(), share)) or ():
+        memory.homing.note_tried(workload.workload_key)
+        home = partial(memory.homing.send_home_step, state, workload, moments.next(), state.brakes)
+        yield _workload_step(guard, workload.workload_key, home, StepKind.MOVED)
 
 
-def _update_confirmations(state: PlannerState, memory: RoundMemory, moment: Moment) -> Sequence[Event | Tombstone]:
-    wanted = {**moves.wanted_moves_by_cause(state, moment.now), **memory.homing.wanted}
+def _settle_steps(state: PlannerState, moments: DecisionClock, guard: DecisionGuard) -> Iterator[RoundStep]:
+    """Yields the steps of workloads that lose parts. Each goes to the end, so the next round begins with the others."""
+    for key in list(state.leaving):
+        state.leaving[key] = state.leaving.pop(key)
+        yield _workload_step(guard, key, partial(aftermath.settle_workload, state, key, moments.next()))
+
+
+def _update_confirmations(
+    state: PlannerState, memory: RoundMemory, moment: Moment, all_known: bool
+) -> Sequence[Event | Tombstone]:
+    """Counts the replicas that causes would move. Until all are known no cause is counted, so none moves anything."""
+    wanted = {**moves.wanted_moves_by_cause(state, moment.now), **memory.homing.wanted} if all_known else {}
     return state.brakes.update_confirmations(
         wanted, state.fleet_replicas() if wanted else 0, moment.now, moment.wall_ms
     )
 
 
 def _take_back_steps(state: PlannerState, moments: DecisionClock, guard: DecisionGuard) -> Iterator[RoundStep]:
-    """Takes back replicas that did not bind. A part that lacks an object waits for it and reserves nothing."""
+    """Takes back replicas that did not bind."""
     moment, brakes = moments.next(), state.brakes
     for workload, counts in (
         guard("take-backs", lambda: list(aftermath.workloads_to_take_back(state, moment, brakes))) or ()
@@ -223,7 +271,11 @@ def _take_back_steps(state: PlannerState, moments: DecisionClock, guard: Decisio
         taken = guard(workload.workload_key, partial(placing.take_back_replicas, state, workload, counts, at))
         events = taken.events if taken is not None else ()
         yield RoundStep(StepKind.TAKEN_BACK, events, workload.workload_key, replicas=counts)
-    later = moments.next()
+
+
+def _missing_object_steps(state: PlannerState, moments: DecisionClock, guard: DecisionGuard) -> Iterator[RoundStep]:
+    """A part that lacks an object waits for it and reserves nothing."""
+    later, brakes = moments.next(), state.brakes
     lacking = guard("missing objects", lambda: list(aftermath.workloads_lacking_objects(state, later, brakes)))
     for workload, counts, missing in lacking or ():
         waits = guard(

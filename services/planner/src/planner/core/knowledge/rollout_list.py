@@ -110,9 +110,12 @@ class RolloutList:
             self._keys_by_cluster.setdefault(cluster, {})[key] = None
         self._waits_on[key] = clusters
 
-    def take_due_workloads(self, most: int) -> list[WorkloadKey]:
-        """Returns at most `most` workloads, the longest due first. Each is due again only for a new reason."""
-        found = list(self._due)[:most]
-        for key in found:
-            del self._due[key]
-        return found
+    def take_due_workloads(self, most: int) -> Iterator[WorkloadKey]:
+        """Yields at most `most` workloads, the longest due first. Each is due again only for a new reason.
+
+        A workload stays due, in its place, until it is yielded.
+        """
+        for key in list(self._due)[:most]:
+            if key in self._due:
+                del self._due[key]
+                yield key

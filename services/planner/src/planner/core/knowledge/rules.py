@@ -21,6 +21,8 @@ class PlannerRules:
     forget_after: tombstones of a deleted workload are written after that time.
     key_kept, keys_kept_max, answers_bytes_max: limits of kept idempotency keys with their answers: time, number, bytes.
     replans_max: the number of waiting workloads that one step tries, at most.
+    round_seconds, round_kind_seconds: the time after which a round leaves further workloads to the next one, and the
+    least time that each kind of its work has.
     looks_max: the number of rooms of waiting shapes after which one step computes those of no further cluster.
     moves_per_minute: replicas a minute that may move without a request by name.
     confirm_over_fraction, confirm_over_replicas: moves above both numbers need a confirmation. The first is a fraction
@@ -48,6 +50,8 @@ class PlannerRules:
     keys_kept_max: int = 32
     answers_bytes_max: int = 256 * 1024
     replans_max: int = 50
+    round_seconds: float = 0.25
+    round_kind_seconds: float = 0.05
     looks_max: int = 1000
     moves_per_minute: float = 600.0
     confirm_over_fraction: float = 0.1

@@ -67,7 +67,8 @@ class PlannerState:
     revision: grows when a cluster may have more room. fresh: the clusters that were fresh at the last check.
     leaving: workloads with parts that are being removed, adopted or disowned, or that an orphan blocks.
     moved: workloads with lost or leaving replicas. to_look_at: the workloads in `moved` that changed since their look.
-    misplaced: placed workloads with replicas that should move. all_looked_through: all workloads were searched for it.
+    misplaced: placed workloads with replicas that should move. to_look_through: the workloads that are yet to be
+    searched for it, the first one last; None before the search.
     """
 
     def __init__(self, rules: PlannerRules) -> None:
@@ -91,7 +92,7 @@ class PlannerState:
         self.rollouts = RolloutList()
         self._ages = ClusterAges()
         self._joined = JoinedClusters()
-        self.all_looked_through = False
+        self.to_look_through: list[WorkloadKey] | None = None
         self._seen = ChangeCounts()
         self._twins: dict[str, str] = {}
         self.admitted = AdmittedShapes()

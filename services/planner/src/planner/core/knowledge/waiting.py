@@ -6,8 +6,10 @@ changed are looked at, once per waiting shape. Only workloads of a shape that ga
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from planner.core.feasibility.room import Room
+from planner.core.knowledge.round_time import UNLIMITED_TIME, TimeShare
 from spillway.model import Shape
 
 WorkloadKey = tuple[str, str]
@@ -178,41 +180,71 @@ class WaitingList:
         return max(self._priorities.values(), default=None)
 
     def due_workloads(
-        self, most: int, above: int | None = None, is_held_back: Callable[[WorkloadKey], bool] | None = None
-    ) -> list[WorkloadKey]:
-        """Returns at most `most` due workloads: the highest priority first, and namespaces of one priority in turns.
+        self,
+        most: int,
+        above: int | None = None,
+        is_held_back: Callable[[WorkloadKey], bool] | None = None,
+        time: TimeShare = UNLIMITED_TIME,
+    ) -> Iterator[WorkloadKey]:
+        """Yields at most `most` due workloads: the highest priority first, and namespaces of one priority in turns.
 
         Within a namespace, the workload that has been due longest comes first. A namespace may have thousands of due
         workloads that room does not help, because their own policy limits them. It delays another namespace by one
-        turn only. Workloads whose shape has no room anywhere are removed from the due workloads.
-        above: return only workloads of a higher priority than this. is_held_back: returns whether a workload stays due
-        and is not returned now; None: none is.
+        turn only. A turn counts when its workload is yielded, so a caller that stops takes no turn from anyone.
+        Workloads whose shape has no room anywhere are removed from the due workloads.
+        above: yield only workloads of a higher priority than this. is_held_back: returns whether a workload stays due
+        and is not yielded now; None: none is. It is asked only until enough are found, or the time is over.
         """
+        found = (
+            key
+            for _, by_namespace in sorted(self._due_by_priority(above).items(), reverse=True)
+            for key in self._take_turns_by_namespace(by_namespace, is_held_back, time)
+        )
+        return islice(found, most)
+
+    def _due_by_priority(self, above: int | None) -> dict[int, dict[str, deque[WorkloadKey]]]:
+        """Returns the due workloads by priority and namespace. Those that have no room are no longer due."""
         hopeless = {shape for shape in self._keys_by_shape if not self._has_possible_room(shape)}
-        by_priority: dict[int, dict[str, deque[WorkloadKey]]] = {}
+        found: dict[int, dict[str, deque[WorkloadKey]]] = {}
         for key in list(self._due):
             if key not in self._anyway and self._shapes[key] in hopeless:
                 del self._due[key]
-            elif (above is None or self._priorities[key] > above) and not (is_held_back and is_held_back(key)):
-                by_namespace = by_priority.setdefault(self._priorities[key], {})
-                by_namespace.setdefault(key[0], deque()).append(key)
-        found: list[WorkloadKey] = []
-        for _, by_namespace in sorted(by_priority.items(), reverse=True):
-            found += self._take_turns_by_namespace(by_namespace, most - len(found))
+            elif above is None or self._priorities[key] > above:
+                found.setdefault(self._priorities[key], {}).setdefault(key[0], deque()).append(key)
         return found
 
-    def _take_turns_by_namespace(self, by_namespace: dict[str, deque[WorkloadKey]], most: int) -> list[WorkloadKey]:
+    def _take_turns_by_namespace(
+        self,
+        by_namespace: dict[str, deque[WorkloadKey]],
+        is_held_back: Callable[[WorkloadKey], bool] | None,
+        time: TimeShare,
+    ) -> Iterator[WorkloadKey]:
         """Takes one workload of each namespace in turn. The namespace whose last turn is the oldest begins."""
-        found: list[WorkloadKey] = []
         turns = deque(sorted(by_namespace, key=lambda namespace: self._turns.get(namespace, 0)))
-        while turns and len(found) < most:
+        while turns:
             namespace = turns.popleft()
-            found.append(by_namespace[namespace].popleft())
+            key = self._next_not_held_back(by_namespace[namespace], is_held_back, time)
+            if key is None:
+                if time.is_over():
+                    return
+                continue
             self._turns_taken += 1
             self._turns[namespace] = self._turns_taken
             if by_namespace[namespace]:
                 turns.append(namespace)
-        return found
+            yield key
+
+    def _next_not_held_back(
+        self, keys: deque[WorkloadKey], is_held_back: Callable[[WorkloadKey], bool] | None, time: TimeShare
+    ) -> WorkloadKey | None:
+        """Takes the first workload that is not held back; None if there is none, or if the time is over before."""
+        while keys:
+            key = keys.popleft()
+            if key in self._shapes and not (is_held_back and is_held_back(key)):
+                return key
+            if time.is_over():
+                return None
+        return None
 
     def hopeful_workloads_in(self, cluster: str) -> Iterator[WorkloadKey]:
         """Yields the waiting workloads that may fit on a cluster's existing nodes: their shape had possible room there

@@ -3,14 +3,16 @@
 That happens after a cluster joined, after its labels changed, and after an adoption.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from planner.core.division.situation import Division
 from planner.core.division.tier_division import maximum_in_cluster
+from planner.core.knowledge.round_time import UNLIMITED_TIME, TimeShare
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.workload import Workload
 from planner.core.manifests.cluster_index import ClusterBits
 from planner.core.manifests.policy import FleetClusters, allowed_bits, bits_of_tiers
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Policy
 
 
@@ -48,7 +50,7 @@ def replicas_ruled_out(state: PlannerState, workload: Workload) -> dict[str, int
     The result is computed again only when the placement, the policy or the fleet's clusters have changed. Callers must
     not change it.
     """
-    as_of = workload.placement, workload.declared.policy, state.joined_clusters()
+    as_of = _inputs_of_ruled_out(state, workload)
     known, found = workload.ruled_out
     if not _is_same_input(known, as_of):
         found = _compute_ruled_out(state, workload)
@@ -71,16 +73,42 @@ def keep_replicas_for_minima(state: PlannerState, workload: Workload, division: 
     workload.for_minima = (workload.declared, state.joined_clusters()), counts
 
 
-def find_all_misplaced(state: PlannerState) -> None:
-    """Searches all workloads for misplaced replicas, once for each state.
+def find_all_misplaced(state: PlannerState, time: TimeShare = UNLIMITED_TIME) -> bool:
+    """Searches all workloads for misplaced replicas, once for each state, and at least one in each call.
 
-    The planner before may have written a join and ended before it looked at the workloads.
+    The planner before may have written a join and ended before it looked at the workloads. Returns whether all were
+    searched; otherwise the time was over, and the next call goes on.
     """
-    if not state.all_looked_through:
-        state.all_looked_through = True
-        for key, workload in state.workloads.items():
-            if replicas_ruled_out(state, workload) or _has_unmet_minimum(workload):
-                state.misplaced[key] = None
+    if state.to_look_through is None:
+        state.to_look_through = list(reversed(state.workloads))
+    while state.to_look_through:
+        key = state.to_look_through.pop()
+        workload = state.workloads.get(key)
+        if workload is not None and (replicas_ruled_out(state, workload) or _has_unmet_minimum(workload)):
+            state.misplaced[key] = None
+        if time.is_over():
+            return not state.to_look_through
+    return True
+
+
+def refresh_ruled_out(state: PlannerState, keys: Iterable[WorkloadKey], time: TimeShare) -> bool:
+    """Computes replicas_ruled_out() of these workloads where it is not known: at least one in each call.
+
+    Returns whether all are known; otherwise the time was over, and the next call goes on.
+    """
+    is_over = False
+    for key in keys:
+        workload = state.workloads[key]
+        if not _is_same_input(workload.ruled_out[0], _inputs_of_ruled_out(state, workload)):
+            if is_over:
+                return False
+            replicas_ruled_out(state, workload)
+            is_over = time.is_over()
+    return True
+
+
+def _inputs_of_ruled_out(state: PlannerState, workload: Workload) -> tuple[object, ...]:
+    return workload.placement, workload.declared.policy, state.joined_clusters()
 
 
 def _has_unmet_minimum(workload: Workload) -> bool:
