@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from planner.core.background import aftermath, homing
 from planner.core.background.overflow import Overflow, overflow_of_workload
+from planner.core.background.round import steps_of_round
 from planner.core.background.steady import SteadyRoom
 from planner.core.knowledge.allowance import CAUSE_HOME, CAUSE_SETTLED, CAUSE_TAKE_BACK
 from planner.core.knowledge.brakes import RecentMoves
@@ -237,6 +238,22 @@ def test_who_is_looked_at_are_others_each_time_where_there_are_more() -> None:
             world.memory.homing.note_tried(workload.workload_key)
             seen.add(workload.workload_key)
     assert seen == {WEB, ("default", "a"), ("default", "b")}
+
+
+def test_who_is_tried_when_a_round_has_time_for_one_are_others_each_time() -> None:
+    """No budget lets any of them go, so the first one stays the first."""
+    rules = PlannerRules(round_seconds=0, round_kind_seconds=0, home_moves_per_minute=0)
+    world = HomingWorld({"own-1": 4, "cloud-1": 20}, rules)
+    for name, replicas in (("big", 4), ("a", 1), ("b", 1), ("web", 1)):
+        world.apply_workload(replicas, name)
+    world.set_cores("own-1", 40)
+    world.run_seconds(AFTER + 10)
+    tried = []
+    for _ in range(3):
+        world.fleet.now += 1
+        steps = list(steps_of_round(world.fleet.state, world.memory, world.fleet.decision_clock()))
+        tried.append([step.subject for step in steps if step.cause == CAUSE_HOME])
+    assert sorted(tried) == [[("default", "a")], [("default", "b")], [WEB]]
 
 
 def test_while_somebody_waits_who_may_get_the_room_nobody_goes_home() -> None:

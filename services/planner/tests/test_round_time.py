@@ -172,6 +172,22 @@ def test_a_look_goes_on_where_it_ended_and_each_workload_is_looked_at_once(calls
     assert looked_at == [*each, ([], True), ([], True)]
 
 
+def test_after_a_change_of_labels_who_may_have_to_move_is_looked_at_in_portions_too(calls_of: CallsOf) -> None:
+    fleet = fleet_after_a_change()
+    rounds_of(fleet, SHORT).run_round()
+    assert len(fleet.state.misplaced) == len(NAMES)
+    joined = fleet.state.clusters["own-1"].joined
+    assert joined is not None
+    fleet.state.apply_event(replace(joined, labels=(("rack", "9"),)), fleet.now)
+    computed = []
+    for _ in range(6):
+        with calls_of(replicas_ruled_out) as calls:
+            share = RoundTime(lambda: fleet.now, NO_TIME).next_share()
+            done = moves.look_for_moves(fleet.state, fleet.now, share)
+        computed.append((len(calls), done))
+    assert computed == [(1, False), (1, False), (1, False), (1, False), (1, True), (0, True)]
+
+
 def test_with_time_for_all_a_round_looks_at_all() -> None:
     fleet = fleet_after_a_change()
     rounds_of(fleet, SHORT).run_round()

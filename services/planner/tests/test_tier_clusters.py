@@ -20,7 +20,9 @@ from planner.core.manifests.policy import (
     is_in_tier,
     weights_by_cluster,
 )
-from planner.core.placement.misplaced import allowed_maximum
+from planner.core.placement.misplaced import allowed_maximum, may_use_cluster
+from planner.core.requests import decisions
+from spillway.api import ApplyRequest
 from spillway.events import PHASE_CORDONED, ClusterJoined
 from spillway.kubernetes.pod_shape import matches_labels
 from spillway.lending_marks import SUPPLY_CLASS
@@ -38,7 +40,16 @@ from spillway.model import (
     Tier,
 )
 
-from .builders import joined_cluster, node_group
+from .builders import (
+    Fleet,
+    apply_to_fleet,
+    deployment,
+    joined_cluster,
+    manifest_texts,
+    node_group,
+    node_row,
+    placement_policy,
+)
 
 NAMES = ("a", "b", "c", "d")
 FLEET = FleetClusters(
@@ -183,6 +194,19 @@ def test_the_first_tier_of_a_cluster_is_that_of_its_existing_nodes(tiers: tuple[
         places = [(tier.node_groups, index) for index, tier in enumerate(tiers) if is_plainly_in(tier, cluster)]
         wanted = min(places, default=(False, len(tiers)))[1]
         assert first_tier_by_cluster(policy, FLEET)[cluster.cluster] == wanted
+
+
+def test_what_a_policy_selects_stays_with_its_workload_however_many_other_policies_come(calls_of: CallsOf) -> None:
+    fleet = Fleet(own_1=[node_row("n")])
+    request = ApplyRequest(manifest_texts(deployment(1), placement_policy(tiers=[{"name": "all"}])))
+    apply_to_fleet(fleet, decisions.decide_apply(fleet.state, request, fleet.next_moment()).events)
+    (workload,) = fleet.state.workloads.values()
+    assert may_use_cluster(fleet.state, workload, "own-1")
+    bits_of_tiers.cache_clear()
+    with calls_of(ClusterIndex.select_clusters) as calls:
+        assert may_use_cluster(fleet.state, workload, "own-1")
+        assert not may_use_cluster(fleet.state, workload, "own-2")
+    assert calls == []
 
 
 class CountedText(str):
