@@ -66,16 +66,22 @@ REQUIREMENTS = st.one_of(
     st.builds(Requirement, KEYS, st.sampled_from(("Exists", "DoesNotExist")), st.just(())),
     st.builds(Requirement, KEYS, st.sampled_from(("Gt", "Lt")), st.sampled_from((("1",), ("2",)))),
 )
-SELECTORS = st.builds(
-    ClusterSelector,
-    names=st.lists(st.sampled_from((*NAMES, "elsewhere")), max_size=2).map(tuple),
-    tiers=st.lists(st.sampled_from(("own", "cloud")), max_size=1).map(tuple),
-    regions=st.lists(st.sampled_from(("north", "south")), max_size=1).map(tuple),
-    zones=st.lists(st.sampled_from(("z1", "z2")), max_size=1).map(tuple),
-    labels=st.lists(REQUIREMENTS, max_size=2).map(tuple),
-    excluded=st.lists(st.sampled_from(NAMES), max_size=1).map(tuple),
-    supply_classes=st.lists(st.sampled_from((SUPPLY_CLOUD, SUPPLY_DEDICATED, SUPPLY_IDLE)), max_size=1).map(tuple),
+ASKED = {
+    "names": st.sampled_from((*NAMES, "elsewhere")),
+    "tiers": st.sampled_from(("own", "cloud")),
+    "regions": st.sampled_from(("north", "south")),
+    "zones": st.sampled_from(("z1", "z2")),
+    "labels": REQUIREMENTS,
+    "excluded": st.sampled_from(NAMES),
+    "supply_classes": st.sampled_from((SUPPLY_CLOUD, SUPPLY_DEDICATED, SUPPLY_IDLE)),
+}
+FIELDS = {field: st.lists(entries, min_size=1, max_size=2).map(tuple) for field, entries in ASKED.items()}
+SELECTORS = st.one_of(
+    st.just(ClusterSelector()),
+    *(st.builds(ClusterSelector, **{field: entries}) for field, entries in FIELDS.items()),
+    st.builds(ClusterSelector, **FIELDS),
 )
+"""Few clusters are selected by all lists at once, so most selectors have one."""
 WEIGHTS = st.lists(st.builds(ClusterWeight, SELECTORS, st.integers(1, 5)), max_size=5).map(tuple)
 TIERS = st.builds(Tier, st.sampled_from("xyz"), SELECTORS, st.just(SPLIT_WEIGHTED), st.booleans(), WEIGHTS)
 
