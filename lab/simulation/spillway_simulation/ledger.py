@@ -21,9 +21,10 @@ HERE = "lab/simulation/spillway_simulation/*.py"
 SOURCES = ("libs/*/src/**/*.py", "services/*/src/**/*.py", "local/src/**/*.py", HERE)
 SERVERS = ROOT / "libs/spillway/src/spillway/rpc"
 RUN_BY_SEEDS = frozenset(
-    ("__init__", "callers", "endpoints", "holder_places", "manifest_fields", "namespaces", "security")
+    ("__init__", "callers", "calls", "endpoints", "holder_places", "manifest_fields", "namespaces", "security")
 )
-"""The modules of SERVERS that a seed runs: who calls, with which rights, and which places a caller has."""
+"""The modules of SERVERS that a seed runs: who calls, with which rights, which places a caller has, and the bytes of
+replies to watches."""
 COLUMNS = ("code", "commit", "first", "end", "held", "failed", "cpu_seconds", "failed_seeds")
 """Of the committed ranges. end: not included; failed_seeds: with commas, or a dash."""
 
