@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from conftest import CallsOf
 from planner.core.background import aftermath, moves
 from planner.core.division.words import limit_text
 from planner.core.knowledge.allowance import UnlimitedAllowance
@@ -549,7 +548,7 @@ def test_it_leaves_room_to_requests_that_wait_for_binds_in_its_clusters_alone(
         pytest.param({"own-1": 5}, 1, id="only-its-policy-can-tell"),
     ],
 )
-def test_what_its_policy_selects_is_looked_at_last(awaited: dict[str, int], asked: int, calls_of: CallsOf) -> None:
+def test_what_its_policy_selects_is_looked_at_last(awaited: dict[str, int], asked: int, calls_of: Any) -> None:
     """It takes longest, and it was asked for each workload first."""
     fleet = Fleet(own_1=[node_row("a", used=4000)], own_2=[node_row("b", used=4000)])
     request = ApplyRequest(manifest_texts(deployment(1), placement_policy(priority=5)))

@@ -1,10 +1,10 @@
 """How long a round works: each kind of work has its time, at least one workload, and the next round for the rest."""
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 
-from conftest import CallsOf
 from planner.core.background import moves
 from planner.core.background.overflow import overflow_of_workload
 from planner.core.background.round import DecisionClock, RoundMemory, RoundStep, steps_before_requests, steps_of_round
@@ -157,7 +157,7 @@ def test_nothing_moves_before_all_workloads_were_looked_at() -> None:
     assert all(set(workload.parts) == {"own-1"} for workload in fleet.state.workloads.values())
 
 
-def test_a_look_goes_on_where_it_ended_and_each_workload_is_looked_at_once(calls_of: CallsOf) -> None:
+def test_a_look_goes_on_where_it_ended_and_each_workload_is_looked_at_once(calls_of: Any) -> None:
     fleet = fleet_after_a_change()
     rounds = rounds_of(fleet, NO_TIME)
     looked_at = []
@@ -172,7 +172,7 @@ def test_a_look_goes_on_where_it_ended_and_each_workload_is_looked_at_once(calls
     assert looked_at == [*each, ([], True), ([], True)]
 
 
-def test_after_a_change_of_labels_who_may_have_to_move_is_looked_at_in_portions_too(calls_of: CallsOf) -> None:
+def test_after_a_change_of_labels_who_may_have_to_move_is_looked_at_in_portions_too(calls_of: Any) -> None:
     fleet = fleet_after_a_change()
     rounds_of(fleet, SHORT).run_round()
     assert len(fleet.state.misplaced) == len(NAMES)
@@ -206,7 +206,7 @@ def test_who_left_meanwhile_is_not_looked_at() -> None:
     assert fleet.state.to_look_through == []
 
 
-def test_a_change_of_a_clusters_phase_leaves_what_policies_select_as_it_is(calls_of: CallsOf) -> None:
+def test_a_change_of_a_clusters_phase_leaves_what_policies_select_as_it_is(calls_of: Any) -> None:
     """All that was kept of hundreds of long policies was computed again in one step."""
     fleet = fleet_after_a_change()
     rounds = rounds_of(fleet, SHORT)
@@ -223,7 +223,7 @@ def test_a_change_of_a_clusters_phase_leaves_what_policies_select_as_it_is(calls
 # ── Overflow ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_no_overflow_goes_home_before_all_of_it_is_known(calls_of: CallsOf) -> None:
+def test_no_overflow_goes_home_before_all_of_it_is_known(calls_of: Any) -> None:
     fleet = Fleet(own_1=[node_row("n", 4000)], cloud_1=[node_row("n", 32_000, pods=100)])
     for name in NAMES:
         apply_named(fleet, name, 4)

@@ -3,12 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import CallsOf
 from planner.core.background.overflow import first_tier_by_cluster
 from planner.core.manifests.cluster_index import ClusterIndex
 from planner.core.manifests.policy import (
@@ -174,7 +174,7 @@ def test_the_index_is_made_again_when_what_a_selector_can_ask_for_changes(
     assert one_more.cluster_index is not index
 
 
-def test_a_policy_of_2000_selectors_costs_one_look_up_each_however_many_clusters_there_are(calls_of: CallsOf) -> None:
+def test_a_policy_of_2000_selectors_costs_one_look_up_each_however_many_clusters_there_are(calls_of: Any) -> None:
     """Compared with each cluster, they took 120 ms at 100 clusters, in each Plan."""
     clusters = FleetClusters(joined_cluster(f"c-{number}", "own", rack=str(number)) for number in range(1000))
     weights = tuple(
@@ -202,7 +202,7 @@ def test_the_first_tier_of_a_cluster_is_that_of_its_existing_nodes(tiers: tuple[
         assert first_tier_by_cluster(policy, FLEET)[cluster.cluster] == wanted
 
 
-def test_what_a_policy_selects_stays_with_its_workload_however_many_other_policies_come(calls_of: CallsOf) -> None:
+def test_what_a_policy_selects_stays_with_its_workload_however_many_other_policies_come(calls_of: Any) -> None:
     fleet = Fleet(own_1=[node_row("n")])
     request = ApplyRequest(manifest_texts(deployment(1), placement_policy(tiers=[{"name": "all"}])))
     apply_to_fleet(fleet, decisions.decide_apply(fleet.state, request, fleet.next_moment()).events)
