@@ -8,7 +8,7 @@ from typing import Any, Final
 from propagator.cluster.mirror import ObjectMirror
 from snapshot.core.cluster_state import KINDS
 from snapshot.core.collection import Collection
-from snapshot.settings import SnapshotSettings
+from snapshot.core.rules import SnapshotRules
 from spillway.addresses import Tombstone
 from spillway.clusters import answers
 from spillway.clusters.api import ClusterApiSettings, ClusterUnreachable, ListedObjects, ObjectRemoved, ObjectUpserted
@@ -146,7 +146,7 @@ def _changes_of_watch(kind: Kind, watch: bytes) -> Iterator[Any]:
 def _collect_objects(given: Answer) -> bool:
     """Checks that the snapshot service can write all its records about the answer."""
     name, page, watch = given
-    kind, core = KIND_OF[name], Collection("own-1", FLEET, SnapshotSettings(), pack_columns)
+    kind, core = KIND_OF[name], Collection("own-1", FLEET, SnapshotRules(), pack_columns)
     for one in KINDS:
         core.replace_objects(one, [API.decode_json(object_decoder(one), text) for text in SOUND[one]], 1.0)
     core.set_scaled_workloads([("shop", "web")])
@@ -174,7 +174,7 @@ def _collect_metrics(given: Answer) -> bool:
         for one in found:
             measured_amounts(one.usage)
         return bool(found)
-    core = Collection("own-1", FLEET, SnapshotSettings(), pack_columns)
+    core = Collection("own-1", FLEET, SnapshotRules(), pack_columns)
     for one in KINDS:
         core.replace_objects(one, [API.decode_json(object_decoder(one), text) for text in SOUND[one]], 1.0)
     core.set_scaled_workloads([("shop", "web")])

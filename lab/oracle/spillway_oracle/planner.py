@@ -9,7 +9,7 @@ import msgspec
 from planner.core.feasibility.admitted import unmodelled_with_overhead
 from planner.core.feasibility.room import room_on_nodes
 from snapshot.core.cluster_state import ClusterState
-from snapshot.settings import SnapshotSettings
+from snapshot.core.rules import SnapshotRules
 from spillway import wire
 from spillway.api import RequestError
 from spillway.clusters.answers import page_decoder
@@ -24,7 +24,7 @@ from spillway.model import Shape
 
 CLUSTER = "cluster"
 _KINDS = ((NODES, "nodes"), (PODS, "pods"), (NAMESPACES, "namespaces"), (VOLUMES, "volumes"), (VOLUME_CLAIMS, "claims"))
-_SETTINGS = SnapshotSettings()
+_RULES = SnapshotRules()
 _ENCODER = msgspec.json.Encoder()
 
 
@@ -68,7 +68,7 @@ def shape_in_cluster(declared: Shape, view: ClusterView) -> tuple[Shape, tuple[s
 
 def cluster_view(world: Mapping[str, Any]) -> ClusterView:
     """Returns the view of a cluster of these objects: nodes, pods, namespaces, and perhaps volumes and claims."""
-    state = ClusterState("oracle", _SETTINGS)
+    state = ClusterState("oracle", _RULES)
     for kind, name in _KINDS:
         state.replace_objects(kind, _decoded_objects(kind, world.get(name, ())), 0.0)
     whole = state.whole_state()

@@ -8,8 +8,8 @@ from random import Random
 from typing import Protocol
 
 from snapshot.core.cluster_state import ClusterState, StateChanges
+from snapshot.core.rules import SnapshotRules
 from snapshot.core.waiting_groups import WaitingGroup
-from snapshot.settings import SnapshotSettings
 from spillway.kubernetes.objects import DEPLOYMENTS, NODES, PODS, REPLICASETS, Deployment, Manifest
 from spillway.model import Generation
 
@@ -96,7 +96,7 @@ class Member:
         self.failed: Counter[Key] = Counter()
         self.most: dict[Key, int] = {}
         self._listener, self._random, self._delay_seconds_max = listener, random, delay
-        self._collector = ClusterState(FLEET, SnapshotSettings())
+        self._collector = ClusterState(FLEET, SnapshotRules())
         self._versions: dict[Key, Generation] = {}
         self._changed: set[Key] = set()
         self._gone: dict[Key, Generation] = {}

@@ -12,7 +12,7 @@ from planner.settings import PlannerSettings
 from snapshot.core.capacity_stream import ClusterSign, Stream
 from snapshot.core.cluster_state import StateChanges
 from snapshot.core.pending import Pending
-from snapshot.settings import SnapshotSettings
+from snapshot.core.rules import SnapshotRules
 from spillway import api
 from spillway.addresses import DECISIONS, PLACEMENTS
 from spillway.api import PlacementReply, RequestError
@@ -238,7 +238,7 @@ class Ours:
         bus = LocalBus(self.broker, FLEET, "spillway/snapshot")
         await bus.publish(ClusterJoined(cluster.name, cluster.name, "", cluster.tier, "", "", (), ()))
         records = Records(
-            Stream(cluster.name, EPOCH, SnapshotSettings(), pack_columns), Pending(cluster.name, SnapshotSettings())
+            Stream(cluster.name, EPOCH, SnapshotRules(), pack_columns), Pending(cluster.name, SnapshotRules())
         )
         records.stream.set_initial_state(whole)
         self._records[cluster.name] = records

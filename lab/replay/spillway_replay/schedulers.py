@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from snapshot.core.cluster_state import ClusterState
-from snapshot.settings import SnapshotSettings
+from snapshot.core.rules import SnapshotRules
 from spillway.kubernetes.objects import NODES, PODS, Manifest
 from spillway.kubernetes.pod_shape import shape_of
 from spillway.model import NodeRow, Shape
@@ -168,7 +168,7 @@ class PlainScheduler:
 
 def make_node_rows(nodes: Sequence[Manifest], pods: Sequence[Manifest]) -> list[NodeRow]:
     """Returns the nodes' rows as a collector reports them."""
-    state = ClusterState("", SnapshotSettings())
+    state = ClusterState("", SnapshotRules())
     state.replace_objects(NODES, decode_objects(NODES, nodes), 0.0)
     state.replace_objects(PODS, decode_objects(PODS, pods), 0.0)
     return list(state.whole_state().rows)

@@ -3,14 +3,14 @@
 import pytest
 
 from snapshot.core.age import Age
-from snapshot.settings import SnapshotSettings
+from snapshot.core.rules import SnapshotRules
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
 SOURCES = ("nodes", "pods", "replicasets", "deployments")
 
 
 def age_with_all_listed(now: float = 0.0, nodes: int = 3, pods: int = 5) -> Age:
-    age = Age(SOURCES, SnapshotSettings())
+    age = Age(SOURCES, SnapshotRules())
     age.note_connecting()
     for source in SOURCES:
         age.note_stream_alive(source, {"nodes": nodes, "pods": pods}.get(source, 0), now, listed=True)
@@ -32,7 +32,7 @@ def test_the_age_is_that_of_the_last_probes_start() -> None:
 
 
 def test_a_probe_before_all_lists_proves_nothing() -> None:
-    age = Age(SOURCES, SnapshotSettings())
+    age = Age(SOURCES, SnapshotRules())
     age.note_connecting()
     for source in SOURCES[:3]:
         age.note_stream_alive(source, 0, 0.0, listed=True)
@@ -77,7 +77,7 @@ def test_a_probe_that_fails_is_said() -> None:
 
 
 def test_a_connection_that_fails_is_said_until_something_is_heard() -> None:
-    age = Age(SOURCES, SnapshotSettings())
+    age = Age(SOURCES, SnapshotRules())
     no_file = Trouble(TroubleCode.NOT_ALLOWED, "no such file")
     age.note_connection_failed(no_file)
     assert age.cluster_trouble(1.0) == no_file

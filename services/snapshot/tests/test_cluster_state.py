@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot.core.cluster_state import ClusterState, StateChanges
+from snapshot.core.rules import SnapshotRules
 from snapshot.core.workloads import read_placement_version
-from snapshot.settings import SnapshotSettings
 from spillway.amounts import AMOUNT_MAX
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
@@ -44,7 +44,7 @@ from spillway.model import (
 
 @pytest.fixture
 def state() -> ClusterState:
-    return ClusterState("f1", SnapshotSettings())
+    return ClusterState("f1", SnapshotRules())
 
 
 def only_row(changes: StateChanges) -> Any:
@@ -427,7 +427,7 @@ def last_step_of_each_object(done: list[tuple[str, str, Any]]) -> list[tuple[str
 @given(steps=steps, data=st.data())
 def test_the_state_is_a_sum_over_what_is_there_now(objects: Any, steps: list[tuple[str, str, Any]], data: Any) -> None:
     """requested is the sum over bound pods, counted follows the owners, whatever the order across streams."""
-    from_history, from_last = ClusterState("f1", SnapshotSettings()), ClusterState("f1", SnapshotSettings())
+    from_history, from_last = ClusterState("f1", SnapshotRules()), ClusterState("f1", SnapshotRules())
     for step in steps:
         apply_step(from_history, objects, step)
         if data.draw(st.booleans()):
@@ -447,7 +447,7 @@ def test_the_state_is_a_sum_over_what_is_there_now(objects: Any, steps: list[tup
 @given(steps=steps)
 def test_a_list_is_worth_its_events(objects: Any, steps: list[tuple[str, str, Any]]) -> None:
     """A whole list after any history leaves what the list says, and nothing more is kept of the rest."""
-    listed, followed = ClusterState("f1", SnapshotSettings()), ClusterState("f1", SnapshotSettings())
+    listed, followed = ClusterState("f1", SnapshotRules()), ClusterState("f1", SnapshotRules())
     for step in steps:
         apply_step(followed, objects, step)
         apply_step(listed, objects, step)

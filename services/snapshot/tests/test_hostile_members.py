@@ -12,6 +12,7 @@ from snapshot.core.cluster_state import ClusterState
 from snapshot.core.log_book import LogBook
 from snapshot.core.pod_bounds import CONTAINERS_MAX, RESOURCES_MAX
 from snapshot.core.repelling_terms import LONG, TERMS_OF_NODE_MAX, weight_of_term
+from snapshot.core.rules import SnapshotRules
 from snapshot.settings import SnapshotSettings
 from spillway.clusters.api import ObjectUpserted
 from spillway.events import ClusterJoined
@@ -24,7 +25,7 @@ from spillway.running.cluster_turns import ClusterTurn
 
 @pytest.fixture
 def state() -> ClusterState:
-    return ClusterState("f1", SnapshotSettings())
+    return ClusterState("f1", SnapshotRules())
 
 
 class Unscanned(dict[str, str]):
@@ -224,7 +225,7 @@ def test_pods_of_one_node_that_have_too_many_terms_close_it(state: ClusterState,
 
 def state_with_pods(objects: Any, pods: dict[str, tuple[str, dict[str, Any]]]) -> ClusterState:
     """Of each pod's name its namespace and spec, each on a node of its name."""
-    state = ClusterState("f1", SnapshotSettings())
+    state = ClusterState("f1", SnapshotRules())
     for name, (namespace, spec) in pods.items():
         state.upsert_object(NODES, objects.node(name))
         state.upsert_object(PODS, objects.pod(name, name, namespace=namespace, spec=spec))

@@ -9,7 +9,7 @@ import pytest
 from snapshot.core.cluster_state import KINDS
 from snapshot.core.collection import Collection, UnwrittenRecord
 from snapshot.core.log_book import LogBook
-from snapshot.settings import SnapshotSettings
+from snapshot.core.rules import SnapshotRules
 from spillway.addresses import PODS as PODS_TOPIC
 from spillway.addresses import Tombstone, pods_address
 from spillway.dead_letters import RECORD_BYTES_MAX
@@ -44,9 +44,9 @@ def pod_metrics(name: str, cpu: str = "250m", timestamp: str = "2026-01-01T00:01
 class Cluster:
     """A collection that is told of pods, and asked what is due."""
 
-    def __init__(self, objects: Any, **settings: Any) -> None:
+    def __init__(self, objects: Any, **rules: Any) -> None:
         self.objects = objects
-        self.core = Collection("own-1", "f1", SnapshotSettings(**settings), pack_columns)
+        self.core = Collection("own-1", "f1", SnapshotRules(**rules), pack_columns)
         self.now = 0.0
         self.offset = 100
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from snapshot.core.cluster_state import ClusterState
-from snapshot.settings import SnapshotSettings
+from snapshot.core.rules import SnapshotRules
 from spillway.amounts import AMOUNT_MAX, PODS_MAX
 from spillway.columns import columns_of
 from spillway.dead_letters import outgoing_record
@@ -23,7 +23,7 @@ def test_whatever_nodes_and_pods_say_sums_over_a_cluster_stay_within_64_bits(
     objects: Any, offered: dict[str, str], asked: list[dict[str, str]], waiting: dict[str, str]
 ) -> None:
     """9P cores and 9E pods were as many places for a small replica, and a thousand times that fits into no record."""
-    state = ClusterState("f1", SnapshotSettings())
+    state = ClusterState("f1", SnapshotRules())
     state.upsert_object(NODES, objects.node("n1", allocatable=offered))
     for number, requests in enumerate(asked):
         containers = [{"name": "c", "resources": {"requests": requests}}]

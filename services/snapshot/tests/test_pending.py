@@ -6,8 +6,8 @@ import pytest
 
 from snapshot.core import pending as pendings
 from snapshot.core.pending import Pending
+from snapshot.core.rules import SnapshotRules
 from snapshot.core.waiting_groups import WaitingGroup
-from snapshot.settings import SnapshotSettings
 from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
 from spillway.model import Shape
@@ -17,7 +17,7 @@ WAITING = {"a/b": WaitingGroup("a/b", 2, "no room")}
 
 @pytest.fixture
 def pending() -> Pending:
-    return Pending("own-1", SnapshotSettings())
+    return Pending("own-1", SnapshotRules())
 
 
 def take_records(

@@ -21,7 +21,7 @@ from snapshot.core.capacity_stream import (
     node_hash,
 )
 from snapshot.core.cluster_state import StateChanges
-from snapshot.settings import SnapshotSettings
+from snapshot.core.rules import SnapshotRules
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.model import Generation, NamespaceFacts, NodeRow, Quota, WorkloadFacts
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
@@ -43,10 +43,8 @@ def changes_of_rows(*names: str, cpu: int = 4) -> StateChanges:
     return replace(NOTHING, rows=tuple(node_row(name, cpu) for name in names))
 
 
-def stream_with_state(
-    whole: StateChanges = NOTHING, settings: SnapshotSettings | None = None, blocks: int = 1
-) -> Stream:
-    stream = Stream("own-1", 100, settings or SnapshotSettings(), pack_columns, blocks)
+def stream_with_state(whole: StateChanges = NOTHING, rules: SnapshotRules | None = None, blocks: int = 1) -> Stream:
+    stream = Stream("own-1", 100, rules or SnapshotRules(), pack_columns, blocks)
     stream.set_initial_state(whole)
     return stream
 
@@ -84,7 +82,7 @@ def test_what_is_true_of_the_cluster_as_a_whole_is_said_in_its_first_block_alone
 
 
 def test_before_it_begins_there_are_only_heartbeats() -> None:
-    stream = Stream("own-1", 100, SnapshotSettings(), pack_columns)
+    stream = Stream("own-1", 100, SnapshotRules(), pack_columns)
     beats = [stream.heartbeat_record(ClusterSign(-1, Trouble(TroubleCode.UNREACHABLE, "silent"))) for _ in range(2)]
     assert [(beat.index, beat.sequence, beat.age_ms, beat.trouble) for beat in beats] == [
         (0, 1, -1, "silent"),
@@ -133,7 +131,7 @@ def test_namespaces_are_said_before_all_else_and_are_in_block_0() -> None:
 
 
 def test_many_facts_go_in_several_records() -> None:
-    stream = stream_with_state(settings=SnapshotSettings(facts_per_record_max=2))
+    stream = stream_with_state(rules=SnapshotRules(facts_per_record_max=2))
     records = list(
         stream.change_records(replace(NOTHING, facts=tuple(workload_facts(f"w{n}") for n in range(5))), SIGN)
     )
@@ -144,7 +142,7 @@ def test_of_many_workloads_that_are_gone_all_are_said_to_be(new_reader: Any) -> 
     """As when a whole fleet's objects are deleted at once: what is not said to be gone counts for ever."""
     names = [f"w{index}" for index in range(5)]
     stream = stream_with_state(
-        replace(NOTHING, facts=tuple(map(workload_facts, names))), settings=SnapshotSettings(facts_per_record_max=2)
+        replace(NOTHING, facts=tuple(map(workload_facts, names))), rules=SnapshotRules(facts_per_record_max=2)
     )
     reader = new_reader()
     for full in due_whole_records(stream):
@@ -160,7 +158,7 @@ def test_of_many_workloads_that_are_gone_all_are_said_to_be(new_reader: Any) -> 
 
 
 def test_a_block_is_written_again_when_its_changes_weigh_as_much() -> None:
-    stream = stream_with_state(changes_of_rows("n1"), SnapshotSettings(full_bytes_min=1_000))
+    stream = stream_with_state(changes_of_rows("n1"), SnapshotRules(full_bytes_min=1_000))
     due_whole_records(stream)
     written = 0
     while not stream.whole_blocks_due(1.0):
@@ -176,7 +174,7 @@ def test_a_block_is_written_again_when_its_changes_weigh_as_much() -> None:
 def test_a_block_is_written_hourly_at_its_own_moment() -> None:
     moments = set()
     for cluster in ("a", "b", "c"):
-        stream = Stream(cluster, 1, SnapshotSettings(), pack_columns)
+        stream = Stream(cluster, 1, SnapshotRules(), pack_columns)
         stream.set_initial_state(changes_of_rows("n1"))
         due_whole_records(stream, 0.0)
         moments.add(stream._blocks[0].full_due_at)
@@ -213,19 +211,19 @@ def test_readers_go_on_behind_the_last_change_that_stands() -> None:
 
 
 def test_a_block_that_outgrows_its_bound_asks_for_a_new_epoch() -> None:
-    stream = stream_with_state(changes_of_rows("n0", "n1"), SnapshotSettings(block_nodes_max=2))
+    stream = stream_with_state(changes_of_rows("n0", "n1"), SnapshotRules(block_nodes_max=2))
     assert not stream.has_outgrown_block
     list(stream.change_records(changes_of_rows("n2"), SIGN))
     assert stream.has_outgrown_block
 
 
 def test_a_block_too_heavy_for_a_record_is_not_written_but_split() -> None:
-    settings = SnapshotSettings(block_bytes_max=200)
-    stream = stream_with_state(changes_of_rows(*(f"node-{n}" for n in range(200))), settings)
+    rules = SnapshotRules(block_bytes_max=200)
+    stream = stream_with_state(changes_of_rows(*(f"node-{n}" for n in range(200))), rules)
     assert due_whole_records(stream) == []
     assert stream.has_outgrown_block
     assert stream.next_epoch_blocks_min == 2
-    alone = stream_with_state(changes_of_rows("n1"), SnapshotSettings(block_bytes_max=1))
+    alone = stream_with_state(changes_of_rows("n1"), SnapshotRules(block_bytes_max=1))
     assert len(due_whole_records(alone)) == 1
 
 
@@ -271,23 +269,23 @@ def names_in_same_block(counts: Sequence[int]) -> tuple[str, str]:
 def test_the_number_of_blocks_is_bounded_however_heavy_they_are() -> None:
     """Before, it doubled with each epoch without end: 2,097,152 records of two nodes after 22 epochs."""
     names = names_in_same_block((64, 66))
-    settings, counts = SnapshotSettings(block_bytes_max=1), [1]
+    rules, counts = SnapshotRules(block_bytes_max=1), [1]
     for _ in range(10):
-        stream = stream_with_state(changes_of_rows(*names), settings, counts[-1])
+        stream = stream_with_state(changes_of_rows(*names), rules, counts[-1])
         written = due_whole_records(stream)
         if not stream.has_outgrown_block:
             break
         counts.append(stream.next_epoch_blocks_min)
     assert counts == [1, 2, 4, 8, 16, 32, 64, 66] == [*counts[:-1], blocks_max(2, 5_000)]
     assert len([full for full in written if full.columns]) == 1  # The log takes it, or refuses it.
-    assert stream_with_state(changes_of_rows(*names), settings, 10**9).block_count == 66
+    assert stream_with_state(changes_of_rows(*names), rules, 10**9).block_count == 66
 
 
 def test_a_block_of_too_many_nodes_is_written_where_there_may_be_no_more() -> None:
     """Else the turn would be claimed again, for as many blocks, without end. Of a hundred names some are always in one
     block."""
     stream = stream_with_state(
-        changes_of_rows(*(f"n{number}" for number in range(100))), SnapshotSettings(block_nodes_max=1)
+        changes_of_rows(*(f"n{number}" for number in range(100))), SnapshotRules(block_nodes_max=1)
     )
     written = due_whole_records(stream)
     assert (

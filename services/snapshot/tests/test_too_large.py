@@ -10,7 +10,7 @@ from sim.rest import SimTransport
 from sim.settings import NodeSpec
 from snapshot.core import capacity_stream as streams
 from snapshot.core.collection import Collection, UnwrittenRecord
-from snapshot.settings import SnapshotSettings
+from snapshot.core.rules import SnapshotRules
 from spillway.clusters.api import NAMESPACES, ClusterApi, ClusterApiSettings
 from spillway.events import CapacityReported
 from spillway.troubles import TroubleCode
@@ -72,7 +72,7 @@ async def test_what_was_known_stands_and_grows_old_until_it_fits_again(make_flee
 @pytest.mark.parametrize(("bytes_over", "is_split"), [(1, True), (200_000, True), (290_000, False), (0, False)])
 def test_more_blocks_are_made_where_that_helps(bytes_over: int, is_split: bool) -> None:
     """What stands beside the columns stays in block 0: where that alone is too much no claim helps."""
-    core = Collection("own-1", "f1", SnapshotSettings(), pack_columns)
+    core = Collection("own-1", "f1", SnapshotRules(), pack_columns)
     core.begin_epoch(7, 0.0)
     block = CapacityReported("own-1", 7, 0, 1, 0, 0, b"x" * 300_000, ())
     core.note_unwritable_records([UnwrittenRecord(block, "CapacityReported own-1/0: why", bytes_over)], 0.0)
@@ -81,7 +81,7 @@ def test_more_blocks_are_made_where_that_helps(bytes_over: int, is_split: bool) 
 
 def test_none_is_made_where_there_may_be_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "BLOCKS_BESIDE_NODES_MAX", 1)
-    core = Collection("own-1", "f1", SnapshotSettings(), pack_columns)
+    core = Collection("own-1", "f1", SnapshotRules(), pack_columns)
     core.begin_epoch(7, 0.0)
     block = CapacityReported("own-1", 7, 0, 1, 0, 0, b"x" * 300_000, ())
     core.note_unwritable_records([UnwrittenRecord(block, "CapacityReported own-1/0: why", 1)], 0.0)

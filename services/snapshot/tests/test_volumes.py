@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from snapshot.core.cluster_state import ClusterState
+from snapshot.core.rules import SnapshotRules
 from snapshot.core.volumes import BIND_COMPLETED, NOWHERE_LABELLED, REGION, ZONE
-from snapshot.settings import SnapshotSettings
 from spillway.kubernetes.objects import VOLUME_CLAIMS, VOLUMES, Kind, object_decoder
 from spillway.model import NamespaceFacts, NodeTerm, Requirement, VolumeClaim, VolumeLimit
 
@@ -49,7 +49,7 @@ def node_term(*requirements: tuple[str, str, tuple[str, ...]]) -> NodeTerm:
 
 
 def state_with_objects(*items: Any, claims_max: int = 5_000) -> ClusterState:
-    state = ClusterState("f1", SnapshotSettings(volume_claims_max=claims_max))
+    state = ClusterState("f1", SnapshotRules(volume_claims_max=claims_max))
     for item in items:
         state.upsert_object(VOLUMES if item.metadata.namespace == "" else VOLUME_CLAIMS, item)
     return state

@@ -6,14 +6,14 @@ import pytest
 
 from snapshot.core import waiting_groups
 from snapshot.core.cluster_state import ClusterState
+from snapshot.core.rules import SnapshotRules
 from snapshot.core.waiting_groups import OTHERS_REASON, most_frequent_entry
-from snapshot.settings import SnapshotSettings
 from spillway.kubernetes.objects import DEPLOYMENTS, PODS, REPLICASETS
 
 
 @pytest.fixture
 def state() -> ClusterState:
-    return ClusterState("f1", SnapshotSettings())
+    return ClusterState("f1", SnapshotRules())
 
 
 def pods_and_reason_by_group(state: ClusterState) -> dict[str, tuple[int, str]]:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from snapshot.core.cluster_state import ClusterState
-from snapshot.settings import SnapshotSettings
+from snapshot.core.rules import SnapshotRules
 from spillway.kubernetes.objects import PODS
 from spillway.kubernetes.pod_shape import shape_of
 from spillway.kubernetes.term_bounds import LABELS_MAX, TERMS_MAX, VALUES_MAX
@@ -31,7 +31,7 @@ SPEC = {
 
 
 def shape_of_waiting_pods(objects: Any, *pods: Any) -> Shape | None:
-    state = ClusterState("f1", SnapshotSettings())
+    state = ClusterState("f1", SnapshotRules())
     for pod in pods:
         state.upsert_object(PODS, pod)
     (group,) = (state.take_waiting_groups() or {}).values()

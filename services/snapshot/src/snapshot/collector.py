@@ -86,7 +86,7 @@ class Collector:
 
     def __init__(self, turn: ClusterTurn, joined: ClusterJoined, around: CollectorShared) -> None:
         self.cluster = joined.cluster
-        self.core = Collection(joined.cluster, around.bus.fleet_id, around.settings, pack_columns)
+        self.core = Collection(joined.cluster, around.bus.fleet_id, around.settings.rules(), pack_columns)
         self._turn = turn
         self._joined = joined
         self._around = around

@@ -2,18 +2,9 @@
 
 from dataclasses import dataclass
 
+from snapshot.core.rules import IGNORED_POD_LABELS, SnapshotRules
 from spillway.running.cluster_turns import ClusterTurnSettings
 from spillway.settings import constant, setting
-
-IGNORED_POD_LABELS = (
-    "statefulset.kubernetes.io/pod-name",
-    "apps.kubernetes.io/pod-index",
-    "batch.kubernetes.io/job-completion-index",
-    "batch.kubernetes.io/controller-uid",
-    "controller-uid",
-    "job-name",
-    "batch.kubernetes.io/job-name",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,3 +148,25 @@ class SnapshotSettings(ClusterTurnSettings):
     ignored_pod_labels: tuple[str, ...] = setting(
         IGNORED_POD_LABELS, "label keys that are left out of pods' label sets, because their values differ for each pod"
     )
+
+    def rules(self) -> SnapshotRules:
+        """Returns the settings on which a cluster's records depend."""
+        return SnapshotRules(
+            heartbeat_seconds=self.heartbeat_seconds,
+            stream_silence_seconds=self.stream_silence_seconds,
+            count_differs_seconds=self.count_differs_seconds,
+            shrink_confirm_seconds=self.shrink_confirm_seconds,
+            shrink_confirm_probes=self.shrink_confirm_probes,
+            block_nodes_max=self.block_nodes_max,
+            block_bytes_max=self.block_bytes_max,
+            full_seconds=self.full_seconds,
+            full_bytes_min=self.full_bytes_min,
+            unwritable_retry_seconds=self.unwritable_retry_seconds,
+            volume_claims_max=self.volume_claims_max,
+            facts_per_record_max=self.facts_per_record_max,
+            pending_reason_seconds=self.pending_reason_seconds,
+            pending_forget_seconds=self.pending_forget_seconds,
+            reason_characters_max=self.reason_characters_max,
+            pods_bytes_max=self.pods_bytes_max,
+            ignored_pod_labels=self.ignored_pod_labels,
+        )

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from snapshot.settings import SnapshotSettings
+from snapshot.core.rules import SnapshotRules
 from spillway.troubles import NO_TROUBLE, Trouble, TroubleCode
 
 NEVER_MS = -1
@@ -48,8 +48,8 @@ class Age:
     Sources are named by their plural (nodes, pods, …).
     """
 
-    def __init__(self, sources: tuple[str, ...], settings: SnapshotSettings) -> None:
-        self._settings = settings
+    def __init__(self, sources: tuple[str, ...], rules: SnapshotRules) -> None:
+        self._rules = rules
         self._sources = {name: _Source() for name in sources}
         self._watermark: float | None = None
         self._connection_failure = NO_TROUBLE
@@ -155,7 +155,7 @@ class Age:
 
     def sources_to_relist(self, now: float) -> list[str]:
         """Returns the sources whose count has differed for too long; all of them when resourceVersions went back."""
-        longest = self._settings.count_differs_seconds
+        longest = self._rules.count_differs_seconds
         return [
             name
             for name, state in self._sources.items()
@@ -192,7 +192,7 @@ class Age:
         for name, state in self._sources.items():
             if state.failure.text:
                 return Trouble(state.failure.code, f"{name}: {state.failure.text}")
-            if state.listed and now - state.heard_at > self._settings.stream_silence_seconds:
-                why = f"{name}: nothing heard for {self._settings.stream_silence_seconds:g} s"
+            if state.listed and now - state.heard_at > self._rules.stream_silence_seconds:
+                why = f"{name}: nothing heard for {self._rules.stream_silence_seconds:g} s"
                 return Trouble(TroubleCode.UNREACHABLE, why)
         return NO_TROUBLE

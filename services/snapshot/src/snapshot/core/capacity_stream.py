@@ -9,8 +9,8 @@ from hashlib import blake2s
 from zlib import crc32
 
 from snapshot.core.cluster_state import StateChanges
+from snapshot.core.rules import SnapshotRules
 from snapshot.core.workloads import WorkloadKey
-from snapshot.settings import SnapshotSettings
 from spillway.columns import columns_of
 from spillway.events import CapacityChanged, CapacityReported
 from spillway.model import NamespaceFacts, NodeColumns, NodeRow, WorkloadFacts
@@ -103,11 +103,11 @@ class Stream:
     Before set_initial_state() there are only heartbeats: readers use an epoch only once they have all its blocks.
     """
 
-    def __init__(self, cluster: str, epoch: int, settings: SnapshotSettings, pack: Pack, blocks_min: int = 1) -> None:
+    def __init__(self, cluster: str, epoch: int, rules: SnapshotRules, pack: Pack, blocks_min: int = 1) -> None:
         self.cluster = cluster
         self.epoch = epoch
         self.begun = False
-        self._settings = settings
+        self._rules = rules
         self._pack = pack
         self._blocks = [_Block()]
         self._facts: dict[WorkloadKey, WorkloadFacts] = {}
@@ -128,7 +128,7 @@ class Stream:
 
         A new epoch with more blocks is then needed.
         """
-        most = self._settings.block_nodes_max
+        most = self._rules.block_nodes_max
         return self.may_split and (self._too_heavy or any(len(block.rows) > most for block in self._blocks))
 
     @property
@@ -148,7 +148,7 @@ class Stream:
         """Sets the state with which the epoch starts. Whole records of all blocks are due at once."""
         assert not self.begun
         self.begun = True
-        nodes_max = self._settings.block_nodes_max
+        nodes_max = self._rules.block_nodes_max
         needed = blocks_needed([self._hash_of_node(row.name) for row in whole.rows], nodes_max)
         count = min(max(needed, self._blocks_min), blocks_max(len(whole.rows), nodes_max))
         self._blocks += [_Block() for _ in range(1, count)]
@@ -193,7 +193,7 @@ class Stream:
             return
         *earlier, rows[FACTS_BLOCK] = _split_rows(rows[FACTS_BLOCK])
         yield from (self._change_record(FACTS_BLOCK, piece, sign, ()) for piece in earlier)
-        most = self._settings.facts_per_record_max
+        most = self._rules.facts_per_record_max
         yield self._change_record(FACTS_BLOCK, rows[FACTS_BLOCK], sign, removed[FACTS_BLOCK], facts[:most], gone[:most])
         for start in range(most, max(len(facts), len(gone)), most):
             yield self._change_record(
@@ -208,7 +208,7 @@ class Stream:
         new = [entry for entry in changes.namespaces if self._namespaces.get(entry.name) != entry]
         self._namespaces.update((entry.name, entry) for entry in new)
         gone = [name for name in changes.namespaces_removed if self._namespaces.pop(name, None) is not None]
-        most = self._settings.facts_per_record_max
+        most = self._rules.facts_per_record_max
         for start in range(0, max(len(new), len(gone)), most):
             here = slice(start, start + most)
             record = self._change_record(FACTS_BLOCK, (), sign, ())
@@ -223,7 +223,7 @@ class Stream:
         """Returns the blocks that must be written whole: on request, after many changes, or after full_seconds."""
         if not self.begun:
             return []
-        heavy_from = self._settings.full_bytes_min
+        heavy_from = self._rules.full_bytes_min
         return [
             index
             for index, block in enumerate(self._blocks)
@@ -239,14 +239,14 @@ class Stream:
         block = self._blocks[index]
         rows = [block.rows[name] for name in sorted(block.rows)]
         columns = self._packed_columns(index, rows)
-        if columns is None or (len(columns) > self._settings.block_bytes_max and len(rows) > 1 and self.may_split):
+        if columns is None or (len(columns) > self._rules.block_bytes_max and len(rows) > 1 and self.may_split):
             self._too_heavy = True
             return None
         facts = tuple(self._facts[key] for key in sorted(self._facts)) if index == FACTS_BLOCK else ()
         spaces = tuple(self._namespaces[name] for name in sorted(self._namespaces)) if index == FACTS_BLOCK else ()
         api_server = self._api_server if index == FACTS_BLOCK else ""
         first = block.full_due_at == float("inf")
-        block.full_due_at = now + (self._first_period_seconds(index) if first else self._settings.full_seconds)
+        block.full_due_at = now + (self._first_period_seconds(index) if first else self._rules.full_seconds)
         entries = len(facts) + len(spaces) + _volume_claim_count(spaces)
         block.changed_bytes, block.full_bytes = 0, len(columns) + FACTS_BYTES * entries
         block.full_wanted = False
@@ -276,7 +276,7 @@ class Stream:
         self._as_of_offset = max(self._as_of_offset, offset + 1)
 
     def _blocks_max(self) -> int:
-        return blocks_max(sum(len(block.rows) for block in self._blocks), self._settings.block_nodes_max)
+        return blocks_max(sum(len(block.rows) for block in self._blocks), self._rules.block_nodes_max)
 
     def _hash_of_node(self, name: str) -> int:
         return node_hash(name, self._hash_key)
@@ -331,7 +331,7 @@ class Stream:
         They differ by block. Otherwise clusters whose turns were taken together would always be written together.
         """
         share = crc32(f"{self.cluster}/{index}".encode()) / HASHES
-        return self._settings.full_seconds * (0.5 + share / 2)
+        return self._rules.full_seconds * (0.5 + share / 2)
 
 
 def is_heartbeat(event: CapacityChanged) -> bool:

@@ -12,9 +12,9 @@ from snapshot.core.namespaces import NamespaceTable
 from snapshot.core.nodes import NodeTable
 from snapshot.core.pod_details import PodDetails
 from snapshot.core.pods import NodeLoad, Pods
+from snapshot.core.rules import SnapshotRules
 from snapshot.core.waiting_groups import WaitingGroup, WaitingGroups
 from snapshot.core.workloads import WorkloadKey, WorkloadTable
-from snapshot.settings import SnapshotSettings
 from spillway.amounts import clamp_amount
 from spillway.kubernetes.objects import (
     DEPLOYMENTS,
@@ -63,12 +63,12 @@ class StateChanges:
 class ClusterState:
     """The state of one cluster, from the objects of its streams."""
 
-    def __init__(self, fleet: str, settings: SnapshotSettings) -> None:
-        self.nodes = NodeTable(settings.shrink_confirm_seconds, settings.shrink_confirm_probes)
-        self.pods = Pods(settings.ignored_pod_labels, settings.reason_characters_max)
+    def __init__(self, fleet: str, rules: SnapshotRules) -> None:
+        self.nodes = NodeTable(rules.shrink_confirm_seconds, rules.shrink_confirm_probes)
+        self.pods = Pods(rules.ignored_pod_labels, rules.reason_characters_max)
         self.details = PodDetails()
         self.workloads = WorkloadTable(fleet)
-        self.namespaces = NamespaceTable(settings.volume_claims_max)
+        self.namespaces = NamespaceTable(rules.volume_claims_max)
         self._groups = WaitingGroups(self.pods, self.workloads)
 
     @property

@@ -11,8 +11,8 @@ from snapshot.core.cluster_state import KINDS, NOT_VITAL, ClusterState
 from snapshot.core.log_book import Key, LogBook, block_index, group_name, workload_of_key
 from snapshot.core.observed_pods import ObservedPods
 from snapshot.core.pending import Pending
+from snapshot.core.rules import SnapshotRules
 from snapshot.core.workloads import WorkloadKey
-from snapshot.settings import SnapshotSettings
 from spillway.addresses import CAPACITY_CHANGES, Tombstone, address_of_event, capacity_address
 from spillway.addresses import PODS as PODS_TOPIC
 from spillway.events import CapacityChanged, CapacityReported, PodsScheduled, PodsUnschedulable
@@ -48,14 +48,14 @@ class Collection:
     note_unconfirmed_records() before it asks again.
     """
 
-    def __init__(self, cluster: str, fleet: str, settings: SnapshotSettings, pack: Pack) -> None:
+    def __init__(self, cluster: str, fleet: str, rules: SnapshotRules, pack: Pack) -> None:
         self.cluster = cluster
-        self.state = ClusterState(fleet, settings)
-        self.age = Age(tuple(KIND_BY_PLURAL), settings)
-        self.pending = Pending(cluster, settings)
-        self.observed = ObservedPods(cluster, settings.pods_bytes_max, self.state.details, self.state.workloads)
+        self.state = ClusterState(fleet, rules)
+        self.age = Age(tuple(KIND_BY_PLURAL), rules)
+        self.pending = Pending(cluster, rules)
+        self.observed = ObservedPods(cluster, rules.pods_bytes_max, self.state.details, self.state.workloads)
         self.stream: Stream | None = None
-        self._settings = settings
+        self._rules = rules
         self._pack = pack
         self._own: dict[Key, int] = {}
         self._tombstones: set[int] = set()
@@ -155,7 +155,7 @@ class Collection:
         """
         assert epoch > self.epoch
         blocks_min = 1 if self.stream is None else self.stream.next_epoch_blocks_min
-        self.stream = Stream(self.cluster, epoch, self._settings, self._pack, blocks_min)
+        self.stream = Stream(self.cluster, epoch, self._rules, self._pack, blocks_min)
         self.pending.begin_epoch()
         self.observed.begin_epoch()
         self._heartbeat_at = now
@@ -218,7 +218,7 @@ class Collection:
         if (now >= self._heartbeat_at or self._has_sign_changed(sign)) and not _has_age_record(records):
             records.append(stream.heartbeat_record(sign))
         if _has_age_record(records):
-            self._heartbeat_at = now + self._settings.heartbeat_seconds
+            self._heartbeat_at = now + self._rules.heartbeat_seconds
             self._said_sign = sign.trouble, sign.unread, sign.age_ms == NEVER_MS
         records += self._due_whole_blocks(stream, now) if self._withheld_until is None else ()
         records += [Tombstone(capacity_address(self.cluster, index)) for index in sorted(self._tombstones)]
@@ -241,7 +241,7 @@ class Collection:
 
     def _withhold_capacity(self, why: str, now: float) -> None:
         """Stops writing whole blocks for a while. Readers then see the cluster's capacity become stale."""
-        self._withheld_until = now + self._settings.unwritable_retry_seconds
+        self._withheld_until = now + self._rules.unwritable_retry_seconds
         self.age.note_capacity_unwritable(f"capacity: unwritable: {why}"[:TROUBLE_CHARACTERS_MAX])
 
     def _take_state_records(self, stream: Stream, sign: ClusterSign, now: float) -> list[Record]:

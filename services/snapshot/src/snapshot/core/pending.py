@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from snapshot.core.rules import SnapshotRules
 from snapshot.core.waiting_groups import WaitingGroup
-from snapshot.settings import SnapshotSettings
 from spillway.addresses import Tombstone, pending_address
 from spillway.events import PodsScheduled, PodsUnschedulable
 
@@ -35,9 +35,9 @@ class Pending:
     A change in the number of pods is due at once. A change of only the scheduler's message is due at long intervals.
     """
 
-    def __init__(self, cluster: str, settings: SnapshotSettings) -> None:
+    def __init__(self, cluster: str, rules: SnapshotRules) -> None:
         self._cluster = cluster
-        self._settings = settings
+        self._rules = rules
         self._groups: dict[str, WaitingGroup] = {}
         self._said: dict[str, _WrittenGroup] = {}
         self._scheduled: dict[str, None] = {}
@@ -120,7 +120,7 @@ class Pending:
         if said.unsure:
             return 0.0
         if group is None:
-            return 0.0 if said.group is not None else said.at + self._settings.pending_forget_seconds
+            return 0.0 if said.group is not None else said.at + self._rules.pending_forget_seconds
         if said.group is None or (said.group.pods, said.group.workload) != (group.pods, group.workload):
             return 0.0
-        return float("inf") if said.group == group else said.at + self._settings.pending_reason_seconds
+        return float("inf") if said.group == group else said.at + self._rules.pending_reason_seconds
