@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from configparser import ConfigParser, SectionProxy
 from pathlib import Path
 
@@ -268,10 +268,19 @@ def test_no_file_names_a_registry() -> None:
 CORE = "services/planner/src/planner/core"
 LIBRARY = "libs/spillway/src/spillway"
 FOLLOWING = f"{LIBRARY}/running/following.py"
+CORE_FILES = (
+    f"{CORE}/division/votes.py",
+    "services/descheduler/src/descheduler/core/rules.py",
+    "services/hpa/src/hpa/core/rules.py",
+    "services/propagator/src/propagator/core/live.py",
+    "services/snapshot/src/snapshot/core/age.py",
+    "services/vk-bridge/src/vk_bridge/core/node/loan.py",
+)
+"""One file of each service's core."""
 FORBIDDEN = (
     *(
         (f"{CORE}/division/votes.py", name)
-        for name in ("asyncio", "pathlib", "tempfile", "time", "urllib", "spillway.wire")
+        for name in ("asyncio", "pathlib", "tempfile", "time", "urllib", "spillway.wire", "spillway.waiting")
     ),
     *(
         (FOLLOWING, name)
@@ -286,6 +295,7 @@ FORBIDDEN = (
             "sim.settings",
         )
     ),
+    *((file, f"{file.partition('/src/')[2].partition('/')[0]}.settings") for file in CORE_FILES),
     (f"{LIBRARY}/events.py", "spillway.wire"),
     (f"{LIBRARY}/running/work_queue.py", "spillway.running.serving"),
     (f"{LIBRARY}/kafka/access.py", "spillway.kafka.bus"),
@@ -340,6 +350,43 @@ def test_an_import_that_a_contract_forbids_fails_the_check(tmp_path: Path) -> No
     assert {arrow for arrow in arrows if " -> ".join(arrow) not in result.stdout} == set()
     names = [contract["name"] for contract in _import_contracts()]
     assert [name for name in names if f"{name} BROKEN" not in result.stdout] == []
+
+
+PURE_ALL_THE_SAME = {
+    "spillway.compressed_text": "threading keeps a compressor for each thread",
+    "spillway.kubernetes.objects": "urllib.parse quotes a text",
+}
+"""Modules that import what a core may not, and do no IO by it: a core may import them."""
+
+
+def _imported_names(tree: ast.AST) -> set[str]:
+    """Returns the dotted names that a file may import: of `from a import b` both a and a.b."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=aliases):
+                names.update(alias.name for alias in aliases)
+            case ast.ImportFrom(module=str(module), names=aliases):
+                names.update((module, *(f"{module}.{alias.name}" for alias in aliases)))
+    return names
+
+
+def _is_within(name: str, packages: Iterable[str]) -> bool:
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def test_a_core_may_import_no_module_of_ours_that_does_io_for_it() -> None:
+    """The contract forbids what a core itself imports, and not what that imports in turn."""
+    (contract,) = (one for one in _import_contracts() if one["name"].startswith("Decision cores"))
+    forbidden, cores = contract["forbidden_modules"].split(), contract["source_modules"].split()
+    open_to_cores: dict[str, set[str]] = {}
+    for path in (*ROOT.glob("libs/*/src/**/*.py"), *ROOT.glob("services/*/src/**/*.py")):
+        module = ".".join(path.with_suffix("").relative_to(ROOT).parts[3:]).removesuffix(".__init__")
+        if not _is_within(module, (*forbidden, *cores)):
+            open_to_cores[module] = {
+                name for name in _imported_names(ast.parse(path.read_text())) if _is_within(name, forbidden)
+            }
+    assert {module for module, names in open_to_cores.items() if names} == set(PURE_ALL_THE_SAME)
 
 
 def test_architecture_md_names_the_doors_of_each_outside_library() -> None:
