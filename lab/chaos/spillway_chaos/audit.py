@@ -57,7 +57,7 @@ class Kept:
 
 
 @dataclass(slots=True)
-class Follower:
+class MemberFollower:
     """Follows one member's objects of some kinds by its own watches.
 
     paths: the path of the list, by kind. known: objects by kind and uid. fresh: True while the watch works, by kind.
@@ -123,7 +123,7 @@ def _list_path_by_kind() -> dict[str, str]:
 
 
 @dataclass(slots=True)
-class MemberAudit(Follower):
+class MemberAudit(MemberFollower):
     """The audit of one member. went_objects, went_pods: removed objects and running pods by workload since the
     start."""
 
@@ -142,7 +142,7 @@ class MemberAudit(Follower):
 
     def _note_object(self, kind: str, entry: dict[str, Any]) -> None:
         before = self.known.get(kind, {}).get(entry["metadata"]["uid"])
-        Follower._note_object(self, kind, entry)
+        MemberFollower._note_object(self, kind, entry)
         if kind == "pods":
             # A pod that once ran counts as running when it goes, whatever its last phase was.
             entry["ran"] = bool(before and before["ran"]) or is_pod_running(entry)

@@ -9,7 +9,7 @@ import aiohttp
 
 from spillway.lending_marks import LENDING, LENT_CLUSTER, POOL_UID, virtual_node_name
 
-from .audit import Door, Follower, is_pod_running, open_session
+from .audit import Door, MemberFollower, is_pod_running, open_session
 from .ledger import Finding
 from .lending_ledger import OWNED, LendingSeen, Node, PodSeen, find_doubled_pods, nodes_open_and_owned
 
@@ -23,13 +23,13 @@ Entry = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class LendingMember(Follower):
+class LendingMember(MemberFollower):
     """Follows one member for the lending audit. changed: the event that is set at every change."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def _note_object(self, kind: str, entry: dict[str, Any]) -> None:
-        Follower._note_object(self, kind, entry)
+        MemberFollower._note_object(self, kind, entry)
         self.changed.set()
 
     def _note_removal(self, kind: str, entry: dict[str, Any]) -> None:
