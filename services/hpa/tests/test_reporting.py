@@ -8,9 +8,10 @@ import pytest
 
 from hpa.core.requests import reporting
 from hpa.core.requests.answers import explain_workload
-from hpa.core.requests.reporting import ANSWER_BYTES_MAX, ITEMS_AT_ONCE, ReportCheck
+from hpa.core.requests.reporting import ANSWER_BYTES_MAX, ITEMS_AT_ONCE, ReportCheck, check_report_count
 from hpa.service import Hpa, HpaClocks
 from hpa.settings import HpaSettings
+from spillway.api import RequestError
 from spillway.api_scaling import ReportRequest
 from spillway.events_scaling import PartitionBacklog
 from spillway.local_bus import LocalBroker, LocalBus
@@ -101,6 +102,23 @@ def test_each_report_is_answered_for_itself(report: Any, code: str, words: str) 
     assert all(one.at_ms == START_MS for one in taken)
 
 
+@pytest.mark.parametrize(
+    ("count", "refused"),
+    [
+        pytest.param(0, False, id="none"),
+        pytest.param(5_000, False, id="as many as one request may have"),
+        pytest.param(5_001, True, id="one more"),
+    ],
+)
+def test_how_many_reports_one_request_may_have(count: int, refused: bool) -> None:
+    if not refused:
+        check_report_count(count)
+        return
+    with pytest.raises(RequestError, match=f"{count} reports: expected at most 5000") as error:
+        check_report_count(count)
+    assert error.value.code == "INVALID_ARGUMENT"
+
+
 def test_the_answer_to_a_report_names_a_few_metrics_which_are_looked_for_once(calls_of: Any) -> None:
     """Else one request of 90 kB made an answer of 160 MiB."""
     made = World()
@@ -133,6 +151,8 @@ async def test_others_are_answered_between_some_reports_of_a_request() -> None:
     assert turns > 20
     reply = asking.result()
     assert (len(reply.loads), len(reply.backlogs)) == (len(asked.loads), 1)
+    with pytest.raises(RequestError, match="5001 reports"):  # Loads and backlogs together.
+        await made.report(ReportRequest((LOAD,) * 5_000, (BACKLOG,)))
     stopping.set()
     await running
 

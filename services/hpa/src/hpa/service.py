@@ -328,8 +328,7 @@ class Hpa:
         """Publishes reported values to the log. Any instance can do this, as any service may publish them."""
         await self.standby.wait_until_readable()
         reports: tuple[reporting.Reported, ...] = (*request.loads, *request.backlogs)
-        if len(reports) > reporting.ITEMS_MAX:
-            raise RequestError("INVALID_ARGUMENT", f"{len(reports)} reports: expected at most {reporting.ITEMS_MAX}")
+        reporting.check_report_count(len(reports))
         check = reporting.ReportCheck(self._state, self._wall_ms())
         taken: list[reporting.Reported] = []
         answers: list[scaling.ReportAnswer] = []

@@ -34,6 +34,12 @@ ANSWER_BYTES_MAX: Final = 1_024
 Reported = LoadObserved | BacklogObserved
 
 
+def check_report_count(count: int) -> None:
+    """Raises RequestError INVALID_ARGUMENT for a request with more than ITEMS_MAX reports. None of them is accepted."""
+    if count > ITEMS_MAX:
+        raise RequestError("INVALID_ARGUMENT", f"{count} reports: expected at most {ITEMS_MAX}")
+
+
 class ReportCheck:
     """Checks the reports of one request. now_ms: the wall clock. A report without a time gets this time."""
 
