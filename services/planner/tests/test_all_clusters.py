@@ -1,10 +1,11 @@
 """The ages of all clusters at once are those of one after the other."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.core.knowledge.ages import age_ms
-from planner.core.knowledge.all_clusters import ClusterAges, has_heard_all_since
+from planner.core.knowledge.all_clusters import ClusterAges, has_heard_all_since, has_unheard_cluster
 from spillway.feasibility.cluster_view import NEVER, ClusterView
 
 from .builders import Fleet, joined_cluster, node_row
@@ -33,6 +34,30 @@ def test_the_ages_of_all_are_those_of_each(
                 rounded = {name: age_ms(view, now) for name, view in views.items()}
                 assert each.ages_ms(views, now, age_max, number) == rounded
                 assert each.clusters_not_fresh(views, now, age_max, number) == stale
+
+
+def cluster_view(name: str, *, joined: bool, heard_at: float) -> ClusterView:
+    view = ClusterView(name)
+    view.joined, view.heard_at = joined_cluster(name) if joined else None, heard_at
+    return view
+
+
+HEARD_VIEW = cluster_view("own-1", joined=True, heard_at=7.0)
+
+
+@pytest.mark.parametrize(
+    ("views", "unheard"),
+    [
+        pytest.param([], False, id="no cluster"),
+        pytest.param([HEARD_VIEW], False, id="heard"),
+        pytest.param([cluster_view("own-1", joined=True, heard_at=0.0)], False, id="heard at the clock's beginning"),
+        pytest.param([cluster_view("own-2", joined=True, heard_at=NEVER)], True, id="joined and never heard"),
+        pytest.param([HEARD_VIEW, cluster_view("own-2", joined=True, heard_at=NEVER)], True, id="one of two"),
+        pytest.param([cluster_view("own-2", joined=False, heard_at=NEVER)], False, id="not of the fleet"),
+    ],
+)
+def test_a_cluster_of_the_fleet_is_awaited_until_it_was_heard(views: list[ClusterView], unheard: bool) -> None:
+    assert has_unheard_cluster({str(number): view for number, view in enumerate(views)}) is unheard
 
 
 def test_all_are_heard_since_a_time_once_what_each_said_is_of_then_or_later() -> None:

@@ -30,6 +30,7 @@ from planner.core.background.round import (
     steps_before_requests,
     steps_of_round,
 )
+from planner.core.knowledge.all_clusters import has_unheard_cluster
 from planner.core.knowledge.state import PlannerState
 from planner.core.knowledge.subject import Moment
 from planner.core.requests import answers, autoscaling, braking, decisions, disowning, membership, node_list
@@ -53,7 +54,7 @@ from spillway.api import RequestError
 from spillway.bus import Bus, BusUnavailable, Headers, Offsets, Record
 from spillway.dead_letters import UnwritableEvent
 from spillway.events import PlacementDecided
-from spillway.feasibility.cluster_view import NEVER, WorkloadKey
+from spillway.feasibility.cluster_view import WorkloadKey
 from spillway.model import Generation
 from spillway.rpc.security import CALLER, count_further_calls, current_caller_name
 from spillway.running.failed_decisions import FailedDecisions
@@ -205,9 +206,7 @@ class Planner:
     async def _await_cluster_reports(self) -> None:
         """Waits, at most hear_seconds_max, for a message of each cluster. Without one, a cluster's age is unknown."""
         until = self._clocks.steady() + self._settings.hear_seconds_max
-        while self._clocks.steady() < until and any(
-            view.joined is not None and view.heard_at == NEVER for view in self.state.clusters.values()
-        ):
+        while self._clocks.steady() < until and has_unheard_cluster(self.state.clusters):
             await asyncio.sleep(self._settings.tick_seconds)
 
     def pause_seconds(self) -> float:

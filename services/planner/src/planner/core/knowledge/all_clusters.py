@@ -111,6 +111,11 @@ def has_heard_all_since(views: Mapping[str, ClusterView], since: float, now: flo
     )
 
 
+def has_unheard_cluster(views: Mapping[str, ClusterView]) -> bool:
+    """Returns whether no message of a cluster of the fleet was read yet, so that the cluster's age is unknown."""
+    return any(view.joined is not None and view.heard_at == NEVER for view in views.values())
+
+
 class ClusterAges:
     """Computes the ages of all clusters at once. The results equal those of ClusterView for one cluster.
 
