@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from propagator.core.desired import UNTOUCHED, DesiredState, PartTarget, TouchedTargets
+from propagator.core.desired import UNTOUCHED, DesiredState, PartTarget, TouchedTargets, is_from_former_turn
 from spillway.addresses import CLUSTERS, DEPENDENCIES, PLACEMENTS, WORKLOAD_STATUS, WORKLOADS, address_of_event
 from spillway.events import (
     ClusterJoined,
@@ -14,6 +14,7 @@ from spillway.events import (
     DependencyDeclared,
     Event,
     PlacementDecided,
+    ShapeAdmitted,
     WorkloadDeclared,
     WorkloadObserved,
 )
@@ -192,6 +193,28 @@ def test_clusters_join_and_leave() -> None:
     apply_event(desired, joined)
     assert desired.apply_record(CLUSTERS.name, "own-1", None).clusters
     assert desired.clusters == {}
+
+
+@pytest.mark.parametrize(
+    ("event", "former"),
+    [
+        pytest.param(workload_observed(6, 9), True, id="a status of the turn before"),
+        pytest.param(workload_observed(-1, 9), True, id="a status of before all turns"),
+        pytest.param(workload_observed(7, 1), False, id="a status of the present turn"),
+        pytest.param(workload_observed(8, 1), False, id="a status of a later turn"),
+        pytest.param(
+            ShapeAdmitted("d", "own-1", 6, 9, "shop", "Admitted", "", None), True, id="a shape of the turn before"
+        ),
+        pytest.param(
+            ShapeAdmitted("d", "own-1", 7, 1, "shop", "Admitted", "", None), False, id="a shape of the present turn"
+        ),
+        pytest.param(
+            ShapeAdmitted("d", "own-1", 8, 1, "shop", "Admitted", "", None), False, id="a shape of a later turn"
+        ),
+    ],
+)
+def test_which_records_a_writer_without_the_turn_wrote(event: WorkloadObserved | ShapeAdmitted, former: bool) -> None:
+    assert is_from_former_turn(event, 7) is former
 
 
 RECORDS = st.sampled_from(

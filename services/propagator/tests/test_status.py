@@ -18,9 +18,11 @@ from propagator.core.reconcile import NOT_RUN_AGAIN, WriteHistory, history_from_
 from propagator.core.status import (
     BESIDE_MAX,
     AttemptOutcome,
+    RetryRules,
     has_vanished,
     is_changed_status,
     observed_status,
+    retry_seconds,
     status_on_hold,
     status_with_changed_field,
     status_with_other_objects,
@@ -71,6 +73,28 @@ def test_numbering_is_no_news() -> None:
     assert is_changed_status(current, None)
     assert not is_changed_status(current, replace(current, epoch=9, sequence=9))
     assert is_changed_status(replace(current, ready=3), replace(current, epoch=9, sequence=9))
+
+
+RETRY_RULES = RetryRules(first=1.0, longest=60.0, missing_longest=10.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "retries", "seconds"),
+    [
+        pytest.param("Refused", 0, 1.0, id="refused"),
+        pytest.param("Refused", 3, 8.0, id="refused for the fourth time"),
+        pytest.param("Refused", 9, 60.0, id="refused for long"),
+        pytest.param("NotOwned", 9, 60.0, id="somebody else's for long"),
+        pytest.param("DependencyMissing", 3, 8.0, id="an object was missing four times"),
+        pytest.param("DependencyMissing", 9, 10.0, id="an object is missing for long"),
+        pytest.param("ReplicasContested", 0, None, id="contested"),
+        pytest.param("Absent", 0, None, id="absent"),
+        pytest.param("Disowned", 0, None, id="disowned"),
+        pytest.param("Ended", 0, None, id="ended"),
+    ],
+)
+def test_when_an_attempt_is_repeated(state: str, retries: int, seconds: float | None) -> None:
+    assert retry_seconds(state, retries, RETRY_RULES) == seconds
 
 
 REFUSED = AttemptOutcome(V2, "Refused", "quota")

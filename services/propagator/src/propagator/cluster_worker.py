@@ -17,11 +17,7 @@ from propagator.cluster.mirror import DependencyOwner, ObjectMirror
 from propagator.cluster.namespaces import ClusterNamespaces
 from propagator.cluster.shape_asker import ShapeAsker
 from propagator.core.actions import (
-    ApplyDependency,
-    Create,
-    EnsureNamespace,
     Hold,
-    Look,
     Nothing,
     PropagationRules,
     Question,
@@ -29,6 +25,7 @@ from propagator.core.actions import (
     Write,
     hold_after_error,
     is_owned_by_target,
+    needs_read_object,
     refused_action_report,
 )
 from propagator.core.desired import DesiredState, PartTarget, WantedState
@@ -75,9 +72,6 @@ FOLLOWED = {
     "ConfigMap": CONFIG_MAPS,
     "Service": SERVICES,
 }
-
-CREATION = Look | EnsureNamespace | ApplyDependency | Create
-"""The actions that are allowed for an object that was not read, because they cannot change an existing object."""
 
 log = structlog.get_logger()
 
@@ -367,7 +361,7 @@ class ClusterWorker:
                 live = await self._read_live_state(wanted, memory.kind)
                 continue  # The log may have changed what is wanted during the read.
             action = next_action(wanted, live, memory.history, self._clock(), self._rules)
-            if not live.read and not isinstance(action, CREATION):
+            if not live.read and needs_read_object(action):
                 live = None
                 continue
             if isinstance(action, Report | Hold | Nothing):

@@ -8,7 +8,13 @@ import structlog
 
 from propagator.cluster_worker import ClusterWorker, SharedResources
 from propagator.core.actions import PropagationRules
-from propagator.core.desired import DesiredState, PartTarget, TouchedTargets, target_of_status_key
+from propagator.core.desired import (
+    DesiredState,
+    PartTarget,
+    TouchedTargets,
+    is_from_former_turn,
+    target_of_status_key,
+)
 from propagator.core.manifests import NamedTemplate
 from propagator.log.log_proof import LogProof
 from propagator.settings import PropagatorSettings
@@ -153,13 +159,13 @@ class Propagator:
         self.turns.note_epoch(event.cluster, event.epoch)
         target = PartTarget(event.cluster, event.namespace, event.name)
         worker = self.turns.workers.get(event.cluster)
-        if worker is not None and event.epoch < worker.epoch:
+        if worker is not None and is_from_former_turn(event, worker.epoch):
             self.turns.call_worker(event.cluster, lambda worker: worker.republish_status(target, offset))
 
     def _check_shape_writer(self, event: ShapeAdmitted) -> None:
         self.turns.note_epoch(event.cluster, event.epoch)
         worker = self.turns.workers.get(event.cluster)
-        if worker is not None and event.epoch < worker.epoch:
+        if worker is not None and is_from_former_turn(event, worker.epoch):
             self.turns.call_worker(event.cluster, lambda worker: worker.republish_shape(event.template))
 
     def _republish_deleted_record(self, record: Record) -> None:

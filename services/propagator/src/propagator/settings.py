@@ -5,6 +5,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
+from propagator.core.status import RetryRules
 from spillway.kubernetes.pod_security import BASELINE, LEVELS
 from spillway.running.cluster_turns import ClusterTurnSettings
 from spillway.settings import constant, setting
@@ -185,3 +186,6 @@ class PropagatorSettings(ClusterTurnSettings):
         "number of these questions of one namespace that may wait for each free place; 1: half of the places",
         "this leaves half of the free places to the next namespace, as requests_for_each_free does for callers",
     )
+
+    def retry_rules(self) -> RetryRules:
+        return RetryRules(self.retry_first_seconds, self.retry_longest_seconds, self.missing_retry_longest_seconds)

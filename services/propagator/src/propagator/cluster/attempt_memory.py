@@ -8,19 +8,12 @@ from propagator.core.actions import Hold, PropagationRules
 from propagator.core.desired import PartTarget
 from propagator.core.manifests import workload_label
 from propagator.core.reconcile import WriteHistory, history_from_status
-from propagator.core.status import SETTLED, AttemptOutcome
+from propagator.core.status import SETTLED, AttemptOutcome, retry_seconds
 from propagator.settings import PropagatorSettings
 from spillway import metrics
-from spillway.events import (
-    STATE_CONTESTED,
-    STATE_DEPENDENCY_MISSING,
-    STATE_ORPHANED,
-    WorkloadObserved,
-)
+from spillway.events import STATE_ORPHANED, WorkloadObserved
 from spillway.model import ObjectReference
 from spillway.pauses import doubled_pause_seconds
-
-NOT_TRIED_AGAIN = (*SETTLED, STATE_CONTESTED)
 
 
 @dataclass(slots=True)
@@ -75,11 +68,7 @@ class AttemptMemory:
         if before is None or (before.version, before.state) != (outcome.version, outcome.state):
             self.retries = 0
         self._set_outcome(outcome)
-        if outcome.state in NOT_TRIED_AGAIN:
-            return None
-        missing = outcome.state == STATE_DEPENDENCY_MISSING
-        longest = settings.missing_retry_longest_seconds if missing else settings.retry_longest_seconds
-        seconds = doubled_pause_seconds(settings.retry_first_seconds, longest, self.retries)
+        seconds = retry_seconds(outcome.state, self.retries, settings.retry_rules())
         self.retries += 1
         return seconds
 

@@ -207,8 +207,15 @@ DependencyWrite = ApplyDependency | PatchDependencyMarks | DeleteDependency
 Write = ObjectWrite | DependencyWrite | EnsureNamespace
 Question = Look | LookForRivals | ReadAfresh
 Action = Write | Question | Report | Hold | Nothing
+Creation = Look | EnsureNamespace | ApplyDependency | Create
+"""The actions that are allowed for an object that was not read, because they cannot change an existing object."""
 
 NOTHING = Nothing()
+
+
+def needs_read_object(action: Action) -> bool:
+    """Returns whether the action is allowed only for an object that was read. If it was not, it is read first."""
+    return not isinstance(action, Creation)
 
 
 def refused_action_report(action: Action, kind: str, words: str) -> Report:

@@ -339,5 +339,13 @@ def target_of_status_key(key: str) -> PartTarget | None:
     return PartTarget(cluster, namespace, name)
 
 
+def is_from_former_turn(event: WorkloadObserved | ShapeAdmitted, epoch: int) -> bool:
+    """Returns whether an instance wrote the record whose turn at the cluster was over, so that its words do not stand.
+
+    epoch: of the present turn at the event's cluster. The present owner publishes its own record again behind this one.
+    """
+    return event.epoch < epoch
+
+
 def _target_of_part(placement: PlacementDecided, part: Part) -> PartTarget:
     return PartTarget(part.cluster, placement.namespace, placement.name)

@@ -1,4 +1,4 @@
-"""Makes the status of a workload in a cluster, and decides whether it differs from the last one."""
+"""Makes the status of a workload in a cluster. Decides whether it differs from the last one, and when to try again."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -9,6 +9,8 @@ from propagator.core.desired import PartTarget
 from propagator.core.live import DependencyReference, LiveWorkload
 from spillway.events import (
     STATE_ABSENT,
+    STATE_CONTESTED,
+    STATE_DEPENDENCY_MISSING,
     STATE_DISOWNED,
     STATE_ENDED,
     STATE_ORPHANED,
@@ -18,6 +20,7 @@ from spillway.events import (
     WorkloadObserved,
 )
 from spillway.model import Generation, ObjectReference
+from spillway.pauses import doubled_pause_seconds
 from spillway.status_details import (
     NOTHING_TOLD,
     changed_field_text,
@@ -30,6 +33,33 @@ from spillway.status_details import (
 
 SETTLED: Final = (STATE_ABSENT, STATE_DISOWNED, STATE_ENDED)
 """States with nothing left to do. They are neither counted as held back nor tried again."""
+
+NOT_TRIED_AGAIN: Final = (*SETTLED, STATE_CONTESTED)
+"""States without retries of their own. A contested object is tried again when its Report says so, in Report.seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetryRules:
+    """The pauses in seconds between two tries at one object.
+
+    first: the first pause; each further pause doubles. longest: the longest one. missing_longest: the longest one while
+    the cluster lacks objects that the workload needs.
+    """
+
+    first: float
+    longest: float
+    missing_longest: float
+
+
+def retry_seconds(state: str, retries: int, rules: RetryRules) -> float | None:
+    """Returns the seconds until the next try after an attempt with this state; None: it has no retries.
+
+    retries: the number of attempts in a row that had the same state before.
+    """
+    if state in NOT_TRIED_AGAIN:
+        return None
+    longest = rules.missing_longest if state == STATE_DEPENDENCY_MISSING else rules.longest
+    return doubled_pause_seconds(rules.first, longest, retries)
 
 
 @dataclass(frozen=True, slots=True)
