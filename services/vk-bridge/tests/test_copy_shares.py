@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from vk_bridge.core.pod.conversion import SECRET, CopyPlace
-from vk_bridge.core.pod.copy_shares import HeldCopy, may_hold_copies, never_fits_text
+from vk_bridge.core.pod.copy_shares import HeldCopy, may_hold_copies, may_remove_copy, never_fits_text
 
 POOL, MOST = "pool-1", 100
 
@@ -71,3 +71,16 @@ def test_whoever_asks_first_leaves_the_next_namespace_as_much(asked: list[tuple[
 )
 def test_which_pods_copies_are_never_there(wanted: dict[CopyPlace, int], why: str) -> None:
     assert never_fits_text(wanted, MOST) == why
+
+
+@pytest.mark.parametrize(
+    ("unused_seconds", "lends_nothing", "may"),
+    [
+        pytest.param(0.0, False, False, id="used now"),
+        pytest.param(599.0, False, False, id="unused for less than it is kept"),
+        pytest.param(600.0, False, True, id="unused for as long as it is kept"),
+        pytest.param(0.0, True, True, id="just unused, and the owner lends nothing"),
+    ],
+)
+def test_which_unused_copies_are_removed(unused_seconds: float, lends_nothing: bool, may: bool) -> None:
+    assert may_remove_copy(unused_seconds, 600.0, lends_nothing=lends_nothing) is may

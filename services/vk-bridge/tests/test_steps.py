@@ -25,6 +25,8 @@ from vk_bridge.core.node.steps import (
     SayLent,
     ShowVirtual,
     WriteTarget,
+    has_nothing_left,
+    is_loan_checked_for_pool,
     may_use_amended_reading,
     next_step,
     node_context,
@@ -462,3 +464,38 @@ def test_a_loan_is_ended_in_the_pool_where_it_began() -> None:
     given_up = next_step(Observation(9, checking, None, pool="pool-1"), declared, 0, 5)
     assert isinstance(given_up, Mark)
     assert given_up.state == OWNED
+
+
+@pytest.mark.parametrize(
+    ("node", "checked"),
+    [
+        pytest.param(None, False, id="no such node"),
+        pytest.param(replace(NODE, state=CHECKING, pool="pool-1"), True, id="checking for this pool"),
+        pytest.param(replace(NODE, state=CHECKING, pool="pool-2"), False, id="checking for another pool"),
+        pytest.param(replace(NODE, state=CHECKING, pool=""), False, id="checking for a pool that is not named"),
+        pytest.param(replace(NODE, state=LENT, pool="pool-1"), False, id="lent to this pool"),
+        pytest.param(replace(NODE, state=RECALLED, pool="pool-1"), False, id="recalled from this pool"),
+        pytest.param(replace(NODE, state=OWNED, loan=None), False, id="not on loan"),
+    ],
+)
+def test_which_loans_end_by_their_own_step(node: OwnerNode | None, checked: bool) -> None:
+    assert is_loan_checked_for_pool(node, "pool-1") is checked
+
+
+@pytest.mark.parametrize(
+    ("observation", "nothing_left"),
+    [
+        pytest.param(Observation(0, NODE, None), True, id="neither node nor pods"),
+        pytest.param(Observation(0, None, None), True, id="the owner's node is gone, too"),
+        pytest.param(Observation(0, NODE, VIRTUAL), False, id="the virtual node"),
+        pytest.param(Observation(0, NODE, replace(VIRTUAL, ours=False)), True, id="another node of that name"),
+        pytest.param(Observation(0, NODE, None, real_pods=(RealPod("r", "p"),)), False, id="a real pod"),
+        pytest.param(Observation(0, NODE, None, (PoolPod("p", created=True),)), False, id="a pool pod that ran"),
+        pytest.param(Observation(0, NODE, None, (PoolPod("p"),)), True, id="a pool pod that never ran"),
+        pytest.param(
+            Observation(0, NODE, None, (PoolPod("p", created=True, ended=True),)), True, id="a pool pod that ended"
+        ),
+    ],
+)
+def test_when_a_pool_has_nothing_of_a_node_left(observation: Observation, nothing_left: bool) -> None:
+    assert has_nothing_left(observation) is nothing_left

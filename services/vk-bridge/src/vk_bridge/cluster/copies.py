@@ -44,6 +44,7 @@ from vk_bridge.core.pod.copy_shares import (
     added_bytes,
     bytes_of_namespace,
     may_hold_copies,
+    may_remove_copy,
     never_fits_text,
 )
 from vk_bridge.core.pod.status import has_had_real_pod
@@ -405,7 +406,8 @@ class Copies:
         If it was never seen in use, the time begins now.
         """
         unused_seconds = _loop_time() - self._used_at.setdefault(what, _loop_time())
-        return self._lends_nothing() or unused_seconds >= self._settings.copy_unused_seconds
+        kept_seconds = self._settings.copy_unused_seconds
+        return may_remove_copy(unused_seconds, kept_seconds, lends_nothing=self._lends_nothing())
 
     async def _delete_copy(self, kind: Kind, copy: CopyPlace, metadata: Manifest) -> bool:
         """Deletes a copy. Returns False if the server refused that, as `_try_deletion` does."""

@@ -29,6 +29,7 @@ from vk_bridge.cluster.pools import Pool
 from vk_bridge.core.node.loan import Manifest
 from vk_bridge.core.node.steps import NodeContext
 from vk_bridge.core.pod.conversion import ConversionRefused as NotLendable
+from vk_bridge.core.pod.replacement_pauses import ReplacementPauses
 from vk_bridge.core.pod.status import failed_status, mirrored_status, status_after_update, waiting_status
 from vk_bridge.core.pod.steps import (
     CreateReal,
@@ -68,11 +69,7 @@ class PodWriter:
         self._collection_writer = CollectionWriter(cluster, api, gate, settings)
         self._copies = copies
         self._at_once = settings.pods_at_once
-        self._pause_seconds = settings.refusal_pause_seconds
-        self._refused_at: dict[tuple[str, str], float] = {}
-        """The clock time at which a pod was last refused on a node within the pause, by node and namespace."""
-        self._sent_away_at: dict[str, float] = {}
-        """The clock time at which pods that cannot begin on a node were last deleted in the pool, by node."""
+        self._pauses = ReplacementPauses(settings.refusal_pause_seconds)
         self._told: set[str] = set()
         """Pods (by uid) and steps (by text) whose unexpected error was logged with its trace."""
 
@@ -90,7 +87,8 @@ class PodWriter:
         """
         slots = asyncio.Semaphore(self._at_once)
         steps = tuple(steps)
-        put_off = self._steps_to_put_off(steps, reading)
+        begun = reading.real_by_pool_uid.keys() | {pod.uid for pod in reading.observation.pool_pods if pod.created}
+        put_off = self._pauses.deletions_to_put_off(reading.name, steps, begun, asyncio.get_running_loop().time())
         settled = await self._write_in_collections(steps, put_off, reading, answers, carried_out)
 
         async def carry_out_in_slot(step: PodStep) -> str:
@@ -130,20 +128,6 @@ class PodWriter:
         ready = (written[-1] for written in by_step if all(settled.get(one) == DONE for one in written[:-1]))
         pool = [write for write in ready if isinstance(write, DeletePool | LetGo)]
         return settled | await self._collection_writer.delete_pool_pods(pool, reading, answers, carried_out)
-
-    def _steps_to_put_off(self, steps: Iterable[PodStep], reading: NodeReading) -> frozenset[PodStep]:
-        """Returns the deletions to postpone: of pods without a real pod, if such pods were deleted within the pause.
-
-        Such pods use no resources. A controller that writes the node's name into its pods would replace them at once.
-        """
-        begun = reading.real_by_pool_uid.keys() | {pod.uid for pod in reading.observation.pool_pods if pod.created}
-        found = frozenset(step for step in steps if isinstance(step, DeletePool) and step.pool_uid not in begun)
-        now = asyncio.get_running_loop().time()
-        if now - self._sent_away_at.get(reading.name, -self._pause_seconds) < self._pause_seconds:
-            return found
-        if found:
-            self._sent_away_at[reading.name] = now
-        return frozenset()
 
     def decide_steps(self, reading: NodeReading, context: NodeContext) -> tuple[tuple[PodStep, ...], bool]:
         """Decides the step of each pod of a node. Also returns whether this failed for a pod and has to be tried again.
@@ -283,17 +267,11 @@ class PodWriter:
     async def _fail_pool_pod(
         self, reading: NodeReading, pod: Manifest, reason: str, message: str, answers: WriteAnswers
     ) -> bool:
-        """Sets the pool pod to Failed. Returns False if the pod only waits, with the reason in its status.
-
-        A controller replaces a failed pod at once, so that on one node only one pod of a namespace fails within the
-        pause.
-        """
-        now, key = asyncio.get_running_loop().time(), (reading.name, pod["metadata"]["namespace"])
-        self._refused_at = {one: at for one, at in self._refused_at.items() if now - at < self._pause_seconds}
-        if key in self._refused_at:
+        """Sets the pool pod to Failed. Returns False if the pod only waits, with the reason in its status."""
+        now = asyncio.get_running_loop().time()
+        if not self._pauses.may_fail_pod(reading.name, pod["metadata"]["namespace"], now):
             await self._write_pool_pod_status(reading, pod, waiting_status(pod, reason, message), answers)
             return False
-        self._refused_at[key] = now
         await self._write_pool_pod_status(reading, pod, failed_status(pod, reason, message), answers)
         return True
 

@@ -10,16 +10,21 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from spillway.clusters.api import ClusterUnreachable, Conflict, Refused
-from spillway.lending_marks import CHECKING
 from spillway.model import NO_GENERATION
 from spillway.running.isolation import ends_the_process, note_failed_work
 from vk_bridge.cluster.answers import WriteAnswers
-from vk_bridge.cluster.node_reader import NodeReader, NodeReading
+from vk_bridge.cluster.node_reader import NodeReader
 from vk_bridge.cluster.node_writer import NodeWriter
 from vk_bridge.cluster.pod_conversion import SERVICE
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pool
-from vk_bridge.core.node.steps import DesiredLoan, next_step, node_context
+from vk_bridge.core.node.steps import (
+    DesiredLoan,
+    has_nothing_left,
+    is_loan_checked_for_pool,
+    next_step,
+    node_context,
+)
 from vk_bridge.core.pod.steps import pod_pairs, pod_step
 from vk_bridge.core.selection.desired_loans import DesiredLoans
 from vk_bridge.settings import VkBridgeSettings
@@ -94,11 +99,10 @@ class StaleVirtualNodes:
         read = await self._reader.read_node(node, pool.name, pool, self._desired_loans.virtual_node_spec)
         if not read.is_read_on_both_sides:
             raise ClusterUnreachable(pool.name, "timeout", "it or the owner could not be read")
-        register = read.observation.node
-        if register is not None and register.state == CHECKING and register.pool == pool.name:
-            return False  # The loan's own step may end the loan, based on a reading from before the pool answered.
+        if is_loan_checked_for_pool(read.observation.node, pool.name):
+            return False
         reading = self._reader.reading_as_never_lent(read)
-        if reading is None or _has_nothing_left(reading):
+        if reading is None or has_nothing_left(reading.observation):
             self._say_cleared(node, pool.name)
             return False
         answers, observation = WriteAnswers(), reading.observation
@@ -112,9 +116,3 @@ class StaleVirtualNodes:
             (one for one in todo if one is not None), reading, answers, lambda _: None
         )
         return written or written_pods
-
-
-def _has_nothing_left(reading: NodeReading) -> bool:
-    observation = reading.observation
-    ours = observation.virtual is not None and observation.virtual.ours
-    return not (ours or observation.real_pods or any(pod.is_blocking_return for pod in observation.pool_pods))

@@ -405,6 +405,21 @@ def _has_pods_left(observation: Observation) -> bool:
     return any(pod.is_blocking_return for pod in observation.pool_pods)
 
 
+def is_loan_checked_for_pool(node: OwnerNode | None, pool: str) -> bool:
+    """Returns whether the register has a loan to this pool in state checking.
+
+    That loan's own step may end the loan by a reading from before the pool answered. Until then nothing else is done to
+    the virtual node in this pool.
+    """
+    return node is not None and node.state == CHECKING and node.pool == pool
+
+
+def has_nothing_left(observation: Observation) -> bool:
+    """Returns whether the pool that was read has no virtual node of the node, and no pod that the node waits for."""
+    ours = observation.virtual is not None and observation.virtual.ours
+    return not (ours or observation.real_pods or _has_pods_left(observation))
+
+
 def _write_target(thing: OwnerNode | VirtualNode) -> WriteTarget:
     return WriteTarget(thing.uid, thing.resource_version)
 

@@ -1,4 +1,7 @@
-"""Decides whether copies of ConfigMaps and Secrets may be written: each namespace of a pool has a share of an owner."""
+"""Decides whether copies of ConfigMaps and Secrets may be written, and when unused ones are removed.
+
+Each namespace of a pool has a share of an owner.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +40,15 @@ def bytes_of_namespace(held: Mapping[CopyPlace, HeldCopy], wanted: Mapping[CopyP
     """Returns the bytes of all copies that the wanted copies' namespace of this pool has now."""
     namespaces = {copy.namespace for copy in wanted}
     return sum(one.size_bytes for copy, one in held.items() if copy.namespace in namespaces and one.pool == pool)
+
+
+def may_remove_copy(unused_seconds: float, kept_seconds: float, *, lends_nothing: bool) -> bool:
+    """Returns whether an unused copy, or a namespace of copies, may be removed.
+
+    unused_seconds: the time since it was last in use. kept_seconds: how long it is kept for the next pod.
+    lends_nothing: whether the owner lends no node and will lend none, so that it will never be used again.
+    """
+    return lends_nothing or unused_seconds >= kept_seconds
 
 
 def never_fits_text(wanted: Mapping[CopyPlace, int], most_bytes: int) -> str:
