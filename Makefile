@@ -22,9 +22,11 @@ unexport PYTHONDONTWRITEBYTECODE
 UV = $$(./tools/ensure-uv)
 RUN = $(UV) run --quiet
 PYTEST = $(RUN) pytest
-# Tests that start no Kafka and no platform: each file on one of so many processes.
+# Processes of `unit`, `path`, `simulation` and `suites`, whose tests compute more than they wait.
 WORKERS ?= 2
+# Processes of `integration`; each starts a Kafka and a platform of its own.
 PLATFORMS ?= 3
+# All tests of a file run in one process.
 SPREAD = -n $(WORKERS) --dist loadfile
 # Files begin in the order of the tests: those that leave more clusters in the fleet come last.
 IN_ORDER = --no-loadscope-reorder
@@ -111,8 +113,7 @@ mutants: setup ## Change one line at a time and see which tests and seeds notice
 e2e: setup ## Test the platform as processes on real Kafka and Redis, with faults
 	@$(PYTEST) tests/e2e
 
-# These tests wait more than they compute, so more processes run than there are cores. Each starts a Kafka and a
-# platform of its own.
+# These tests wait more than they compute, so more processes run than there are cores.
 integration: setup ## Run contract and e2e side by side (PLATFORMS=3 processes)
 	@$(PYTEST) -n $(PLATFORMS) --dist loadfile $(IN_ORDER) tests/contract tests/e2e
 

@@ -62,6 +62,25 @@ def test_a_service_page_names_only_modules_that_are_there(service: str) -> None:
     assert named - {path.stem for path in modules} == set()
 
 
+# ── Tests ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+TEST = re.compile(r"def (test_\w+)")
+NAMED_TEST = re.compile(r"(?<!\w)test_\w+(?:\.py)?")
+NAME_TESTS = ("docs/*.md", "docs/adr/*.md", "services/*/README.md")
+ATTACKERS_SCRIPTS = re.compile(r"test_x\d+b?_\w+\.py")
+"""Scripts that showed defects. They lie beside the repository, as docs/attacks.md says."""
+
+
+def test_the_tests_that_are_named_are_there() -> None:
+    folders = ("services", "libs", "cli", "local", "tests")
+    files = [file for part in folders for file in (HERE / part).rglob("test_*.py")]
+    known = {name for file in files for name in (file.name, file.stem, *TEST.findall(file.read_text()))}
+    pages = [page for pattern in NAME_TESTS for page in HERE.glob(pattern)]
+    named = {(page.name, name) for page in pages for name in NAMED_TEST.findall(page.read_text())}
+    assert len(named) > 400
+    assert sorted((page, name) for page, name in named if name not in known and not ATTACKERS_SCRIPTS.match(name)) == []
+
+
 # ── Decisions ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
