@@ -16,7 +16,6 @@ from spillway.events import CapacityReported, ClusterJoined
 from spillway.model import Int64s, LabelSet, NodeColumns, NodeGroup, PodTable, Taint
 from spillway.wire import pack_columns
 
-MIB = 2**20
 GIB = 2**30
 SEED = 5
 EPOCH = 1

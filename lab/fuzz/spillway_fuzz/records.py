@@ -32,7 +32,6 @@ from spillway_fuzz.values import random_division, random_encodable_event, random
 FLEET: Final = "fuzz-1a2b3c4d"
 TYPES: Final = tuple(TYPE_PREFIX + kind.__name__ for kind in EVENT_TYPES)
 RAW: Final = tuple(sorted(EVENTS_BY_TOPIC))
-TOPIC_OF: Final = {kind: topic for topic, kinds in EVENTS_BY_TOPIC.items() for kind in kinds}
 LARGE: Final = frozenset(
     (CapacityReported, CapacityChanged, PodsUnschedulable, WorkloadDeclared, PlacementDecided, DecisionRecorded,
      ShapeAdmitted, LendingDeclared)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from spillway_local.member_nodes import MemberNodes, NodeTaint
 
 GIB = 2**30
-REPLICA_CPU_MILLIS = 500
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ such time.
 """
 
 from dataclasses import dataclass
-from typing import Final
 
 from spillway.model import Generation
 
@@ -37,11 +36,6 @@ class ContainerUsage:
 
     name: str
     usage: tuple[tuple[str, int], ...]
-
-
-READY_TRUE: Final = "true"
-READY_FALSE: Final = "false"
-READY_UNKNOWN: Final = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
