@@ -67,7 +67,7 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
         int | None,
         typer.Option(min=1, max=100, help="Largest share of nodes to lend, in percent.", show_default="100"),
     ] = None,
-    reserve: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="Idle nodes that are never lent.")] = 0,
+    reserve: Annotated[int, typer.Option(min=0, max=NUMBER_MAX, help="Number of idle nodes to keep, never lent.")] = 0,
     idle: Annotated[
         int | None,
         typer.Option(min=0, max=NUMBER_MAX, help="Idle seconds before a loan.", show_default="600; dedicated: 0"),
@@ -97,9 +97,9 @@ def declare(  # noqa: PLR0913 - the options of a command are its parameters
         flags = LendingFields(cluster, pool, (rule,), grace or 0, cooldown or 0, recalls)
         asked = lending_requests_of(files, flags)
         # All declarations are planned before the first is made, so that a mistake in one of them changes nothing.
-        declared = [await _declare_naming_place(client, replace(one, plan_only=True), where) for one, where in asked]
+        declared = [await _declare_or_name_place(client, replace(one, plan_only=True), where) for one, where in asked]
         if not plan:
-            declared = [await _declare_naming_place(client, one, where) for one, where in asked]
+            declared = [await _declare_or_name_place(client, one, where) for one, where in asked]
         _print_lending(declared, output)
         for reply in declared:
             outcome = "would be declared" if plan else "declared"
@@ -182,7 +182,7 @@ def withdraw(
     run_with_lending_client(context, withdraw_lending)
 
 
-async def _declare_naming_place(client: LendingClient, request: DeclareLendingRequest, where: str) -> ClusterLending:
+async def _declare_or_name_place(client: LendingClient, request: DeclareLendingRequest, where: str) -> ClusterLending:
     try:
         return (await client.declare_lending(request)).clusters[0]
     except RequestError as error:

@@ -113,7 +113,9 @@ def topics(
                 )
             )
         except TimeoutError:
-            raise BusUnavailable(f"Kafka at {config.kafka}: not done within {settings.ensure_seconds:g} s") from None
+            raise BusUnavailable(
+                f"Kafka at {config.kafka}: the topics are not made within {settings.ensure_seconds:g} s"
+            ) from None
         except LetNotIn as error:
             raise BusUnavailable(error.args[0]) from error
         except Exception as error:

@@ -22,7 +22,7 @@ def test_no_position_stays_before_its_beginning_and_what_is_skipped_is_counted()
 
 
 def test_what_is_gone_of_a_compacted_topic_is_a_loss_of_the_log() -> None:
-    with pytest.raises(NoLog, match="begins at 10, after 3: those records are gone"):
+    with pytest.raises(NoLog, match="begins at offset 10: records from 3 on were deleted"):
         skip_deleted_records({(CLUSTERS.name, 0): 3}, {(CLUSTERS.name, 0): 10})
 
 

@@ -638,7 +638,7 @@ async def test_what_runs_beside_the_service_and_returns_ends_it_with_an_error() 
 
     one = Brakes(LocalBroker(), "a")
     one.task.cancel()
-    with pytest.raises(RuntimeError, match=r"beside .* has returned: expected that it runs until it is cancelled"):
+    with pytest.raises(RuntimeError, match=r"beside .* has returned: expected it to run until it is cancelled"):
         async with asyncio.timeout(60):
             await one.standby.run(one.stopping, beside)
     assert not one.standby.is_active

@@ -180,7 +180,7 @@ async def test_whose_series_are_asked_is_the_connections_to_say(prometheus: Prom
     asks, log = scaled_object_declared("web", *queries, kafka_trigger("127.0.0.1:1")), Log()
     async with run_collection(log, connections, asks):
         await wait_until(lambda: len({getattr(event, "metric", "") for event in log.events}) == 3)
-    refused = "query: namespace of 'bank': expected 'default', or none: it is forced in"
+    refused = "query: namespace of 'bank': expected 'default', or no namespace at all, since the connection adds it"
     unnamed = "bootstrapServers '127.0.0.1:1': not among the connections that the operator named"
     assert set(prometheus.asked) == {forced}
     told = {getattr(one, "metric", "queue"): (getattr(one, "value_milli", 0), one.trouble) for one in log.events}

@@ -297,7 +297,7 @@ def test_a_formula_takes_the_place_of_its_triggers_metrics() -> None:
         ),
         ("spec.triggers.1.metadata.start", "0 0 31 2 *", "metadata.start: cron '0 0 31 2 *': expected a time that"),
         ("spec.triggers.1.metadata.end", "0 8 * * 7", "metadata.end: cron '0 8 * * 7': day of week '7': expected 0"),
-        ("spec.triggers.1.metadata.end", "0 8 * * 1-5", "expected another line than start"),
+        ("spec.triggers.1.metadata.end", "0 8 * * 1-5", "expected a cron line other than start"),
         ("spec.triggers.2.metadata.threshold", "many", "threshold 'many': expected a number"),
         ("spec.triggers.2.metadata.namespace", "x", "metadata.namespace 'x': not supported; expected"),
         ("spec.triggers.2.name", "LAG", "a name that no other trigger has"),

@@ -66,7 +66,7 @@ def test_a_scale_policy_is_read() -> None:
         (
             "calendar",
             [{"name": "x", "timeZone": "UTC", "start": "0 0 30 2 *", "end": "0 2 * * *", "floor": 3}],
-            "calendar[0].start: '0 0 30 2 *': expected cron lines for a time in the future",
+            "calendar[0].start: '0 0 30 2 *': expected a cron line for a date that the calendar has",
         ),
         (
             "calendar",

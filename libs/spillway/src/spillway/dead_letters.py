@@ -293,7 +293,7 @@ def _require_pods_request(event: Event) -> None:
         value = getattr(event, name)
         for shape in value if isinstance(value, tuple) else (value,):
             if shape is not None and "pods" not in dict(shape.requests):
-                raise ValueError(f"requests of a shape {shape.requests}: expected ('pods', 1) among them")
+                raise ValueError(f"{name}: requests {shape.requests}: expected the entry ('pods', 1) among them")
 
 
 @cache

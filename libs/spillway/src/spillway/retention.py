@@ -24,7 +24,7 @@ def skip_deleted_records(positions: Offsets, begins: Offsets) -> dict[tuple[str,
             continue
         topic, partition = place
         if TOPIC_BY_NAME[topic].is_compacted:
-            raise NoLog(f"{topic}/{partition} begins at {begin}, after {found[place]}: those records are gone")
+            raise NoLog(f"{topic}/{partition} begins at offset {begin}: records from {found[place]} on were deleted")
         missed[topic] += begin - found[place]
         found[place] = begin
     for topic, count in missed.items():

@@ -143,7 +143,7 @@ def _unpack_gzip(packed: bytes, bytes_max: int) -> bytes:
     if len(records) > bytes_max:
         raise CannotUnpack("there are more")
     if not reader.eof or reader.unused_data:
-        raise CannotUnpack("cut off, or something behind the end of the first member")
+        raise CannotUnpack("it is cut off, or bytes follow its first gzip member")
     return records
 
 

@@ -244,7 +244,10 @@ class RpcServer:
         return caller
 
     async def _receive_message(self, call: Call, caller: Caller, context: Any) -> bytes:
-        """Counts the call, and returns its message. Raises RequestError if this caller may not make it."""
+        """Counts the call, waits for its message and returns the bytes.
+
+        Raises RequestError if this caller may not make the call, or if the message is too large or comes too late.
+        """
         settings = self._settings
         try:
             self._gate.admit_call(caller, call.verb)

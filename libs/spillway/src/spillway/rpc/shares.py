@@ -91,7 +91,7 @@ class Shares:
             yield
 
     def message_place(self, caller: Caller) -> asyncio.Semaphore:
-        """Returns the semaphore that a call must hold while its message arrives. Calls get it in their order."""
+        """Returns the caller's semaphore, which a call holds while its message arrives; first come, first served."""
         return self._receiving.semaphore_of(caller.name)
 
     @contextmanager

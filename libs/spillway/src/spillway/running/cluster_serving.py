@@ -14,7 +14,9 @@ from spillway.running.garbage_collection import delayed_collections
 from spillway.running.process import Process, end_when_fleet_changes
 
 
-class ServedClusters(Protocol):
+class SharingService(Protocol):
+    """A service whose instances share the clusters. run: works until stopping is set."""
+
     turns: ClusterTurns[Any]
 
     async def run(self, stopping: asyncio.Event) -> None: ...
@@ -28,16 +30,16 @@ def connect_to_cluster(
     return make_cluster_api(read, joined.cluster, api_settings)
 
 
-async def serve_clusters(process: Process, bus: Bus, served: ServedClusters) -> None:
+async def serve_clusters(process: Process, bus: Bus, service: SharingService) -> None:
     """Runs the service until the process must stop.
 
     Raises OtherFleet, ChangedHttpLibrary, and the error of a worker that met a bug.
     """
     check_aiohttp_internals()
     process.note_opened()
-    served.turns.ready = partial(process.set_ready, "log")
+    service.turns.ready = partial(process.set_ready, "log")
     async with asyncio.TaskGroup() as tasks:
         watcher = tasks.create_task(end_when_fleet_changes(bus))
         with delayed_collections():
-            await served.run(process.stopping)
+            await service.run(process.stopping)
         watcher.cancel()

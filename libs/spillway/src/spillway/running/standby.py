@@ -407,7 +407,7 @@ def _raise_if_any_returned(others: "Sequence[asyncio.Task[None]]") -> None:
     """Raises RuntimeError if a task has returned: it would end each next life as soon as that begins."""
     for task in others:
         if task.done():
-            raise RuntimeError(f"{task.get_coro()} has returned: expected that it runs until it is cancelled")
+            raise RuntimeError(f"the task {task.get_coro()} has returned: expected it to run until it is cancelled")
 
 
 def _raise_task_errors(tasks: "Sequence[asyncio.Task[None]]") -> None:

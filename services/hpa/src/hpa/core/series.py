@@ -52,7 +52,6 @@ _ATOM_WEIGHTS: Final = (
 _FLAGGED_TIMES: Final = 6
 """The factor by which a flag such as (?i) may enlarge a regular expression."""
 _REPEATED: Final = re.compile(r"\{[\s0-9,]*\}")
-_NUMBER: Final = re.compile(r"[0-9]{1,9}")
 _NESTED: Final = re.compile(r"[)}][?+*]*\{|\(\?")
 _ESCAPE: Final = re.compile(r"""\\(?P<sign>.)""", re.DOTALL)
 
@@ -238,7 +237,8 @@ def _checked_matchers(selector: promql.VectorSelector, label: str, value: str) -
     found = _matchers_of_selector(selector)
     for name, how, wanted in found:
         if name == label and (how, wanted == value) in ((_EQUAL, False), (_NOT_EQUAL, True)):
-            raise QueryRefused(f"query: {label} of {wanted[:100]!r}: expected {value!r}, or none: it is forced in")
+            text = f"expected {value!r}, or no {label} at all, since the connection adds it"
+            raise QueryRefused(f"query: {label} of {wanted[:100]!r}: {text}")
     return found
 
 

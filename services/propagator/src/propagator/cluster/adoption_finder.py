@@ -158,7 +158,7 @@ class Finder:
                 await self._writer.publish(batch)
             except BusUnavailable as error:
                 attempts += 1
-                log.warning("answers to planners are not published yet", cluster=self._cluster, error=str(error))
+                log.warning("answers on found objects cannot be published yet", cluster=self._cluster, error=str(error))
                 await asyncio.sleep(self._settings.bus_retry_seconds)
                 continue
             del waiting[: len(batch)]

@@ -218,7 +218,7 @@ class ClusterObjects:
         except ClusterUnreachable as error:
             if error.reason not in ("forbidden", "garbage"):
                 raise
-            log.info("other scalers are known from field managers alone", cluster=self._api.name, error=str(error))
+            log.info("autoscalers cannot be listed", cluster=self._api.name, error=str(error))
             listed = []  # The account may not list autoscalers, or the cluster does not serve them.
         scalers = [one["metadata"]["name"] for one in listed if has_scale_target(one, target.name, kind)]
         return (

@@ -250,7 +250,7 @@ class ShapeAsker:
                     break
                 except BusUnavailable as error:
                     about = {"cluster": self._cluster, "count": len(group)}
-                    log.warning("admitted shapes are not published yet", **about, error=str(error))
+                    log.warning("the admitted shapes cannot be published yet", **about, error=str(error))
                     await asyncio.sleep(self._settings.bus_retry_seconds)
 
     async def _sweep_templates(self) -> None:

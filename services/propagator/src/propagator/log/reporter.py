@@ -125,7 +125,7 @@ class Reporter:
         try:
             positions = await self._writer.publish([event for _, event in news], self._traces_by_index(news))
         except BusUnavailable as error:
-            log.warning("statuses are not published yet", error=str(error), count=len(news))
+            log.warning("the statuses cannot be published yet", error=str(error), count=len(news))
             for target, _ in news:
                 self._changed[target] = None
                 self._places.pop(target, None)  # The record may be in the log in spite of the error.

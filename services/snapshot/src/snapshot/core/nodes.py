@@ -60,7 +60,7 @@ class NodeTable:
 
     @property
     def node_count(self) -> int:
-        """Returns the number of nodes by the cluster's own stream, to compare with a probe."""
+        """Returns how many nodes the cluster's watch has reported, to compare with the count of a probe."""
         return len(self.doubt.nodes if self.doubt else self.nodes)
 
     @property

@@ -52,7 +52,7 @@ def read_cron_trigger(metadata: Mapping[str, str]) -> CronTrigger:
         except InvalidCron as error:
             raise InvalidCron(f"{name}: {error}") from None
     if start == end:
-        raise InvalidCron(f"end {end!r}: expected another line than start")
+        raise InvalidCron(f"end {end!r}: expected a cron line other than start")
     if not DIGITS.fullmatch(desired) or not 1 <= int(desired) <= INT32_MAX:
         raise InvalidCron(f"desiredReplicas {desired[:40]!r}: expected a number from 1 to {INT32_MAX}")
     return CronTrigger(start, end, metadata["timezone"], int(desired))

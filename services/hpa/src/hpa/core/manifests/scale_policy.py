@@ -216,7 +216,7 @@ def _read_recurring_period(start: str, end: str, zone: ZoneInfo, where: str) -> 
     found = RecurringPeriod(_parse_cron_field(start, f"{where}.start"), _parse_cron_field(end, f"{where}.end"), zone)
     for name, line, cron in (("start", start, found.start), ("end", end, found.end)):
         if next_occurrence_s(cron, zone, 0) is None:
-            raise invalid_argument_error(f"{where}.{name}", line, "cron lines for a time in the future")
+            raise invalid_argument_error(f"{where}.{name}", line, "a cron line for a date that the calendar has")
     if found.start == found.end:
         raise invalid_argument_error(f"{where}.end", end, "a time other than start")
     return found

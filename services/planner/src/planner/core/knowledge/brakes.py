@@ -64,7 +64,7 @@ class MoveBudget:
 
     @property
     def whole_replicas(self) -> int:
-        """Returns how many whole replicas may move."""
+        """Returns how many replicas may move now: what is left, rounded down."""
         return max(0, floor(self.left + 1e-9))  # The sum of many small fills may stay just below a whole number.
 
 
@@ -88,7 +88,7 @@ class RecentMoves:
 
     @property
     def whole_replicas(self) -> int:
-        """Returns how many whole replicas may move."""
+        """Returns how many replicas may move now: the limit, less what moved in the last 60 s."""
         return 0 if self.entries is None else max(0, floor(self.per_minute) - sum(count for _, count in self.entries))
 
 

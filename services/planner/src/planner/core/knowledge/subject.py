@@ -49,5 +49,5 @@ class PlacementSubject:
 
 
 def subject_of_workload(workload: Workload) -> PlacementSubject:
-    """Returns the subject for a workload as it is declared."""
+    """Returns a known workload as the subject of its next placement, with its newest template."""
     return PlacementSubject(workload.declared, workload.template, workload)

@@ -302,11 +302,11 @@ def _has_pods_of_one_size(state: PlannerState, workload: Workload, part: Part) -
 def _earlier_change(
     state: PlannerState, workload: Workload, part: Part, newest: NewestDeclaration, now: float
 ) -> RolloutProgress | None:
-    """Returns how far an earlier change of the part is, if a newest template that asks for more must wait for its end.
+    """Returns the progress of an earlier change of the part, if the newest template must wait until that change ends.
 
-    While pods of several sizes run, or some are terminating, it is not known how many larger pods will have room.
-    Returns None where no change is under way, and where the API refused the object, so that nothing rolls. Also None
-    where all pods of the newest template fit beside all that may be there now.
+    It must wait while pods of several sizes run or pods are terminating: then it is not known how many of its larger
+    pods will have room. It need not wait, and the result is None, if no change is under way, if the API refused the
+    object, so that nothing rolls, or if all its pods fit beside all pods that may be there now.
     """
     view, facts = state.clusters.get(part.cluster), facts_in_cluster(state, workload.workload_key, part.cluster)
     if view is None or facts is None or refusal_status(workload, part) is not None:

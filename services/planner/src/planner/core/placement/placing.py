@@ -18,6 +18,7 @@ from planner.core.knowledge.allowance import (
     CAUSE_POLICY,
     CAUSE_RETURN,
     CAUSE_SETTLED,
+    CAUSE_TAKE_BACK,
     CAUSE_WAITING,
     Allowance,
 )
@@ -190,7 +191,7 @@ def take_back_replicas(
     subject = subject_of_workload(workload)
     division = divide_over_fleet(state, subject, held, moment, DivisionOptions(settled=True))
     division = _keep_leaving_replicas(workload, held, division)
-    return _decide_placement(state, subject, held, division, moment, PlacementCause("TakeBack"))
+    return _decide_placement(state, subject, held, division, moment, PlacementCause(CAUSE_TAKE_BACK))
 
 
 def await_missing_objects(
@@ -319,7 +320,10 @@ def give_up_replicas(
 def take_over_parts(
     state: PlannerState, workload: Workload, held: Mapping[str, HeldReplicas], why: "PlacementCause", moment: Moment
 ) -> PlacementResult:
-    """Decides a placement in which clusters take over parts of clusters that it no longer lists (why.taken)."""
+    """Decides a placement that gives parts of clusters that it no longer lists to other clusters.
+
+    why.taken: by the cluster that takes over, the part that it gets.
+    """
     subject = subject_of_workload(workload)
     division = divide_over_fleet(state, subject, held, moment, DivisionOptions(workload.settled))
     return _decide_placement(state, subject, held, division, moment, why)

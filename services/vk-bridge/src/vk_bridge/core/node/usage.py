@@ -87,7 +87,10 @@ class ClusterUsage:
         return [self._usage_record(cluster, name, hour, next_generation()) for name, hour in over]
 
     def _end_hour_if_over(self, name: str, at_ms: int) -> None:
-        """Puts the node's hour aside if it is over. The next hour begins only if the node was observed until then."""
+        """Ends the node's hour if it is over, and keeps it for take_hours().
+
+        The next hour begins at once if the node was observed until the end; else it begins with the next note_use().
+        """
         hour = self._hours.get(name)
         if hour is None or at_ms < _hour_end_ms(hour):
             return
