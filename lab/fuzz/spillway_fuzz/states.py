@@ -242,7 +242,7 @@ def _feed_vk_bridge(given: Stream) -> bool:
         state.has_work_in_cluster(cluster)
         state.lending_in_force(cluster)
         state.needed_shapes(cluster)
-        list(state.stale_virtual_nodes(cluster))
+        list(state.left_virtual_nodes(cluster))
     return bool(records)
 
 

@@ -26,6 +26,7 @@ from vk_bridge.cluster.cluster_watch import ClusterWatch
 from vk_bridge.cluster.copies import Copies
 from vk_bridge.cluster.copy_tender import CopyTender
 from vk_bridge.cluster.leases import Leases
+from vk_bridge.cluster.left_virtual_nodes import LeftVirtualNodes
 from vk_bridge.cluster.listing import Listing, Part, listing_of_nodes, listing_of_pods
 from vk_bridge.cluster.node_reader import NodeReader, NodeReading
 from vk_bridge.cluster.node_writer import NodeWriter
@@ -33,7 +34,6 @@ from vk_bridge.cluster.pod_conversion import SERVICE
 from vk_bridge.cluster.pod_writer import PodWriter
 from vk_bridge.cluster.pools import Pool, Pools
 from vk_bridge.cluster.read_cache import ReadCache, RestingNode, is_of_pod
-from vk_bridge.cluster.stale_virtual_nodes import StaleVirtualNodes
 from vk_bridge.core.log_state import LendingLogState
 from vk_bridge.core.node.loan import OWNED
 from vk_bridge.core.node.steps import (
@@ -129,10 +129,10 @@ class OwnerWorker:
             gate,
             self._loan_reporter.publish_node_lent,
             self._loan_reporter.publish_node_returned,
-            self._loan_reporter.publish_stale_virtual_node,
+            self._loan_reporter.publish_left_virtual_node,
         )
         self._pod_writer = PodWriter(cluster, api, gate, self._copies, settings)
-        self._stale_virtual_nodes = StaleVirtualNodes(
+        self._left_virtual_nodes = LeftVirtualNodes(
             self._reader,
             self._writer,
             self._pod_writer,
@@ -169,7 +169,7 @@ class OwnerWorker:
                     group.create_task(work())
                 group.create_task(self._leases.run())
                 group.create_task(self._report_usage())
-                group.create_task(self._remove_stale_virtual_nodes())
+                group.create_task(self._remove_left_virtual_nodes())
                 for _ in range(self._settings.nodes_at_once):
                     group.create_task(self._reconcile_queued_nodes())
         finally:
@@ -335,13 +335,13 @@ class OwnerWorker:
             self._records.queue_usage_records(await self._usage_reporter.take_hours(self.next_generation))
             await asyncio.sleep(self._settings.usage_seconds)
 
-    async def _remove_stale_virtual_nodes(self) -> None:
+    async def _remove_left_virtual_nodes(self) -> None:
         await self._watch.listed.wait()
         while True:
-            await self._stale_virtual_nodes.remove_virtual_nodes(
-                self._state.stale_virtual_nodes(self.cluster), self._pool_in_fleet
+            await self._left_virtual_nodes.remove_virtual_nodes(
+                self._state.left_virtual_nodes(self.cluster), self._pool_in_fleet
             )
-            await asyncio.sleep(self._settings.left_behind_seconds)
+            await asyncio.sleep(self._settings.left_virtual_nodes_seconds)
 
     def _pool_in_fleet(self, name: str) -> Pool | None:
         """Returns the pool cluster of this name; None if it is not in the fleet."""
@@ -472,7 +472,7 @@ class OwnerWorker:
             else observation.read_at
         )
         pool_joined, log_away = reading.pool is not None, self._records.is_log_away()
-        left_in = self._loan_reporter.pools_with_stale_node(name, log_away=log_away)
+        left_in = self._loan_reporter.pools_with_left_node(name, log_away=log_away)
         desired = self._desired_loans.desired_loan_of_node(
             name, observation, self.next_generation(), pool_joined=pool_joined, log_away=log_away, left_in=left_in
         )

@@ -147,9 +147,9 @@ class VkBridgeSettings(ClusterTurnSettings):
         "seconds until each node with a loan is read again, whether or not it changed",
         "watches tell of every change; the second read finds what a watch missed",
     )
-    left_behind_seconds: float = constant(
+    left_virtual_nodes_seconds: float = constant(
         10.0,
-        "seconds between two looks for virtual nodes that stayed in a pool which was given up and is back",
+        "seconds between two looks for virtual nodes that were left in a pool which was given up and is back",
         "virtual nodes leave a pool that is back soon, and a look is one list",
     )
     forget_seconds: float = constant(

@@ -74,7 +74,7 @@ class LendingLogState:
             cluster in self.declared
             or self._has_loans(cluster)
             or self.needs_sweep(cluster)
-            or any(True for _ in self.stale_virtual_nodes(cluster))
+            or any(True for _ in self.left_virtual_nodes(cluster))
             or bool(self.nodes_with_stale_record(cluster))
         )
 
@@ -107,12 +107,12 @@ class LendingLogState:
         """
         self._swept[cluster] = changes
 
-    def stale_virtual_nodes(self, cluster: str) -> Iterator[tuple[str, str]]:
-        """Yields node and pool of virtual nodes that may have remained in a pool that left and joined again."""
+    def left_virtual_nodes(self, cluster: str) -> Iterator[tuple[str, str]]:
+        """Yields node and pool of virtual nodes that may be left in a pool that has joined again."""
         for node, said in self.loans.get(cluster, {}).items():
             yield from ((node, pool) for pool in said.left_in if pool in self.clusters)
 
-    def pools_with_stale_node(self, cluster: str, node: str) -> tuple[str, ...]:
+    def pools_with_left_node(self, cluster: str, node: str) -> tuple[str, ...]:
         """Returns the pools in which a virtual node of this node may remain."""
         said = self.loans.get(cluster, {}).get(node)
         return said.left_in if said is not None else ()
@@ -164,7 +164,7 @@ class LendingLogState:
 
     def facts_for_next_step(self, cluster: str, node: str) -> tuple[Generation | None, tuple[str, ...]]:
         """Returns the facts in the node's last record on which its next step depends."""
-        return self.loan_generation(cluster, node), self.pools_with_stale_node(cluster, node)
+        return self.loan_generation(cluster, node), self.pools_with_left_node(cluster, node)
 
     def recall_of(self, cluster: str, node: str, loan: Generation | None) -> NodeRecalled | None:
         """Returns the recall of exactly this loan."""

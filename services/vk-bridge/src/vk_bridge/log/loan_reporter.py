@@ -118,18 +118,18 @@ class LoanReporter:
                 replace(said, epoch=number.epoch, sequence=number.sequence, left_in=left_in)
             )
 
-    def pools_with_stale_node(self, node: str, *, log_away: bool) -> tuple[str, ...]:
+    def pools_with_left_node(self, node: str, *, log_away: bool) -> tuple[str, ...]:
         """Returns the pools in which a virtual node of this node may remain.
 
         The log decides; while it is away, the records that wait for it count, too.
         """
         return (
-            self._stale_pools_in_last_record(node)
+            self._pools_with_left_node_by_last_record(node)
             if log_away
-            else self._state.pools_with_stale_node(self._cluster, node)
+            else self._state.pools_with_left_node(self._cluster, node)
         )
 
-    def publish_stale_virtual_node(self, reading: NodeReading, loan: Generation, pool: str) -> None:
+    def publish_left_virtual_node(self, reading: NodeReading, loan: Generation, pool: str) -> None:
         """Publishes that a virtual node may remain in this pool.
 
         loan: the loan it was created for; the log may not know it.
@@ -152,7 +152,7 @@ class LoanReporter:
         terms, number = self._terms_of_loan(reading, loan), self._next_generation()
         record = self._history.returned_record_to_publish(terms, number, loan, self._wall_ms())
         given_up = {terms.pool} if reading.pool is None else set[str]()
-        left_in = sorted({*self._stale_pools_in_last_record(reading.name), *given_up} - {""})
+        left_in = sorted({*self._pools_with_left_node_by_last_record(reading.name), *given_up} - {""})
         self._records.queue_loan_record(replace(record, left_in=tuple(left_in)))
 
     def publish_loan_change(self, reading: NodeReading) -> None:
@@ -191,7 +191,7 @@ class LoanReporter:
         record = self._history.lent_record_to_publish(
             terms, self._next_generation(), offered, pods, recall_waiting_text(reading.observation)
         )
-        left_in = tuple(pool for pool in self._stale_pools_in_last_record(reading.name) if pool != terms.pool)
+        left_in = tuple(pool for pool in self._pools_with_left_node_by_last_record(reading.name) if pool != terms.pool)
         return replace(record, left_in=left_in) if record is not None else None
 
     def _pods_for_record(self, reading: NodeReading) -> tuple[LentPod, ...]:
@@ -206,7 +206,7 @@ class LoanReporter:
         lent = (_make_lent_pod(reading, pod, held.get(uid, ())) for uid, pod in pool_pods)
         return pods_within_record_limit(lent)
 
-    def _stale_pools_in_last_record(self, node: str) -> tuple[str, ...]:
+    def _pools_with_left_node_by_last_record(self, node: str) -> tuple[str, ...]:
         said = self._last_record_of_node(node)
         return said.left_in if said is not None else ()
 

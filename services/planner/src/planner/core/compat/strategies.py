@@ -69,39 +69,39 @@ def divide_by_strategy(situation: Situation) -> Division:
     strategy = situation.policy.strategy
     assert strategy is not None, "the policy has no strategy"
     tiers = clusters_by_tier(situation)
-    members = _eligible_clusters(situation, tiers)
-    outside = {name: held.replicas for name, held in situation.held.items() if name not in members and held.replicas}
+    eligible = _eligible_clusters(situation, tiers)
+    outside = {name: held.replicas for name, held in situation.held.items() if name not in eligible and held.replicas}
     if strategy.name == STRATEGY_DUPLICATED:
-        target = _duplicated_target(situation, strategy, members)
+        target = _duplicated_target(situation, strategy, eligible)
         leaving = {name: count for name, count in outside.items() if situation.reasons.get(name) != CAUSE_FAILOVER}
         to_go = _replicas_to_leave(situation, leaving)
         return _build_division(
-            situation, tiers, _change_of_copies(situation, members, to_go, target), to_go, target.why
+            situation, tiers, _change_of_copies(situation, eligible, to_go, target), to_go, target.why
         )
     surplus = sum(held.replicas for held in situation.held.values()) - situation.replicas
     at_once = amounts_up_to_total(outside, max(0, surplus))
     outside = {name: count - at_once.get(name, 0) for name, count in outside.items()}
     to_go = wanted_out = _replicas_to_leave(situation, outside)
     stays = sum(outside.values())
-    target = _target_of_strategy(situation, strategy, members, situation.replicas - stays + sum(to_go.values()))
+    target = _target_of_strategy(situation, strategy, eligible, situation.replicas - stays + sum(to_go.values()))
     if target.why and to_go:
-        to_go, target = _largest_possible_move(situation, strategy, members, stays, to_go)
+        to_go, target = _largest_possible_move(situation, strategy, eligible, stays, to_go)
     return _build_division(
-        situation, tiers, _change_of_shares(situation, members, at_once, to_go, target), wanted_out, target.why
+        situation, tiers, _change_of_shares(situation, eligible, at_once, to_go, target), wanted_out, target.why
     )
 
 
 def _eligible_clusters(situation: Situation, tiers: TierClusters) -> dict[str, EligibleCluster]:
     joined = {cluster.cluster: cluster for cluster in situation.clusters}
     limits = {limit.cluster: limit for limit in situation.policy.limits}
-    members = {}
+    eligible = {}
     for index, (_, names) in enumerate(tiers):
         for name in names:
             if name not in situation.reasons:
                 held = situation.held.get(name, NOTHING)
                 room = _certain_room(situation, name, held, limits)
-                members[name] = EligibleCluster(joined[name], held.replicas, room, index)
-    return dict(sorted(members.items()))
+                eligible[name] = EligibleCluster(joined[name], held.replicas, room, index)
+    return dict(sorted(eligible.items()))
 
 
 def _certain_room(situation: Situation, cluster: str, held: HeldReplicas, limits: Mapping[str, ClusterLimit]) -> int:
@@ -126,7 +126,7 @@ def _replicas_to_leave(situation: Situation, outside: Mapping[str, int]) -> dict
 def _largest_possible_move(
     situation: Situation,
     strategy: Strategy,
-    members: Mapping[str, EligibleCluster],
+    eligible: Mapping[str, EligibleCluster],
     stays: int,
     to_go: Mapping[str, int],
 ) -> tuple[dict[str, int], _Target]:
@@ -135,51 +135,51 @@ def _largest_possible_move(
     Karmada's rule "all or nothing" applies to the replicas that were asked for. It does not apply to replicas that
     must leave: as many of these leave as have a place elsewhere, even if new replicas have none.
     """
-    there = stays + sum(member.held for member in members.values())
+    there = stays + sum(cluster.held for cluster in eligible.values())
     best: tuple[dict[str, int], _Target] | None = None
     for replicas in (situation.replicas, min(there, situation.replicas)):
         low, high = 0, sum(to_go.values())
         while low < high:
             middle = (low + high + 1) // 2
-            target = _target_of_strategy(situation, strategy, members, replicas - stays + middle)
+            target = _target_of_strategy(situation, strategy, eligible, replicas - stays + middle)
             if target.why:
                 high = middle - 1
             else:
                 low, best = middle, (amounts_up_to_total(to_go, middle), target)
         if best is not None:
             return best
-    return {}, _target_of_strategy(situation, strategy, members, situation.replicas - stays)
+    return {}, _target_of_strategy(situation, strategy, eligible, situation.replicas - stays)
 
 
 # ── What the strategies answer ──────────────────────────────────────────────────────────────────────────────────
 
 
 def _target_of_strategy(
-    situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster], wanted: int
+    situation: Situation, strategy: Strategy, eligible: Mapping[str, EligibleCluster], wanted: int
 ) -> _Target:
-    held = {name: member.held for name, member in members.items()}
+    held = {name: cluster.held for name, cluster in eligible.items()}
     try:
         if strategy.name in KARMADA:
-            found = _divide_by_karmada(situation, strategy, members, wanted)
+            found = _divide_by_karmada(situation, strategy, eligible, wanted)
         else:
-            found = _divide_by_kubeadmiral(situation, strategy, members, wanted)
-        return _Target({name: found.get(name, 0) for name in members})
+            found = _divide_by_kubeadmiral(situation, strategy, eligible, wanted)
+        return _Target({name: found.get(name, 0) for name in eligible})
     except (karmada.Unschedulable, selection.NotSelectable, ValueError) as error:
         fewer = apportion_seats(wanted, held) if sum(held.values()) > wanted else held
-        return _Target({name: fewer.get(name, 0) for name in members}, f"{strategy.name}: {error}")
+        return _Target({name: fewer.get(name, 0) for name in eligible}, f"{strategy.name}: {error}")
 
 
 def _divide_by_karmada(
-    situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster], wanted: int
+    situation: Situation, strategy: Strategy, eligible: Mapping[str, EligibleCluster], wanted: int
 ) -> Mapping[str, int]:
     if not strategy.alternatives:
-        return _assign_to_clusters(situation, strategy, list(members.values()), wanted)
-    used = [member.tier for member in members.values() if member.held]
-    tiers = sorted({member.tier for member in members.values()})
+        return _assign_to_clusters(situation, strategy, list(eligible.values()), wanted)
+    used = [cluster.tier for cluster in eligible.values() if cluster.held]
+    tiers = sorted({cluster.tier for cluster in eligible.values()})
     problem: Exception = ValueError("no clusters to assign replicas to")
     for tier in tiers[tiers.index(min(used)) if used else 0 :]:
         try:
-            those = [member for member in members.values() if member.tier == tier]
+            those = [cluster for cluster in eligible.values() if cluster.tier == tier]
             return _assign_to_clusters(situation, strategy, those, wanted)
         except (karmada.Unschedulable, selection.NotSelectable) as error:
             problem = error
@@ -187,7 +187,7 @@ def _divide_by_karmada(
 
 
 def _assign_to_clusters(
-    situation: Situation, strategy: Strategy, members: Sequence[EligibleCluster], wanted: int
+    situation: Situation, strategy: Strategy, eligible: Sequence[EligibleCluster], wanted: int
 ) -> dict[str, int]:
     """Assigns replicas by Karmada's rules.
 
@@ -197,32 +197,33 @@ def _assign_to_clusters(
     task = karmada.AssignmentTask(KARMADA[strategy.name], wanted, situation.identity)
     if strategy.weights:
         weights = weights_by_cluster(strategy, fleet_clusters(situation.clusters))
-        rules = tuple(karmada.WeightRule((member.name,), weights[member.name]) for member in members)
+        rules = tuple(karmada.WeightRule((cluster.name,), weights[cluster.name]) for cluster in eligible)
         task = replace(task, rules=rules)
-    by_name = {member.name: member for member in members}
-    chosen = [by_name[name] for name in _select_clusters(strategy, task.strategy, members, wanted)]
+    by_name = {cluster.name: cluster for cluster in eligible}
+    chosen = [by_name[name] for name in _select_clusters(strategy, task.strategy, eligible, wanted)]
     candidates = [
-        karmada.CandidateCluster(member.name, member.room, member.room + member.held, member.tier) for member in chosen
+        karmada.CandidateCluster(cluster.name, cluster.room, cluster.room + cluster.held, cluster.tier)
+        for cluster in chosen
     ]
-    existing = sorted((member.name, member.held) for member in chosen)
-    return karmada.assign_replicas(task, candidates, existing, overflow=len({member.tier for member in members}) > 1)
+    existing = sorted((cluster.name, cluster.held) for cluster in chosen)
+    return karmada.assign_replicas(task, candidates, existing, overflow=len({cluster.tier for cluster in eligible}) > 1)
 
 
-def _select_clusters(strategy: Strategy, kind: str, members: Sequence[EligibleCluster], wanted: int) -> list[str]:
+def _select_clusters(strategy: Strategy, kind: str, eligible: Sequence[EligibleCluster], wanted: int) -> list[str]:
     spreads = tuple(
-        selection.SelectionSpread(entry.by, entry.groups_min, entry.groups_max or len(members))
+        selection.SelectionSpread(entry.by, entry.groups_min, entry.groups_max or len(eligible))
         for entry in strategy.spread
     )
     places = [
         selection.FeasibleCluster(
-            member.name,
-            member.room + member.held,
-            IN_USE if member.held else 0,
-            member.tier,
-            member.joined.region,
-            (member.joined.zone,),
+            cluster.name,
+            cluster.room + cluster.held,
+            IN_USE if cluster.held else 0,
+            cluster.tier,
+            cluster.joined.region,
+            (cluster.joined.zone,),
         )
-        for member in members
+        for cluster in eligible
     ]
     return [
         place.cluster for place in selection.select_clusters(selection.SelectionRequest(kind, wanted, spreads), places)
@@ -230,7 +231,7 @@ def _select_clusters(strategy: Strategy, kind: str, members: Sequence[EligibleCl
 
 
 def _divide_by_kubeadmiral(
-    situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster], wanted: int
+    situation: Situation, strategy: Strategy, eligible: Mapping[str, EligibleCluster], wanted: int
 ) -> Mapping[str, int]:
     """Plans by KubeAdmiral's rules.
 
@@ -239,7 +240,7 @@ def _divide_by_kubeadmiral(
     limits = {limit.cluster: limit for limit in situation.policy.limits}
     weights = weights_by_cluster(strategy, fleet_clusters(situation.clusters)) if strategy.weights else {}
     preferences = {}
-    for name in members:
+    for name in eligible:
         limit = limits.get(name, ClusterLimit(name, 0, -1))
         weight = weights.get(name, 1)
         most = kubeadmiral.UNBOUNDED if limit.replicas_max < 0 else limit.replicas_max
@@ -247,25 +248,25 @@ def _divide_by_kubeadmiral(
             preferences[name] = kubeadmiral.ClusterPreference(weight, limit.replicas_min, most)
     wish = kubeadmiral.PlanInput(
         replicas=wanted,
-        clusters=list(members),
+        clusters=list(eligible),
         preferences=preferences,
         key=situation.identity,
-        existing={name: member.held for name, member in members.items()},
-        limited={name: member.held + member.room for name, member in members.items()},
+        existing={name: cluster.held for name, cluster in eligible.items()},
+        limited={name: cluster.held + cluster.room for name, cluster in eligible.items()},
         avoid_disruption=strategy.avoid_disruption,
     )
     return kubeadmiral.plan_replicas(wish).plan
 
 
-def _duplicated_target(situation: Situation, strategy: Strategy, members: Mapping[str, EligibleCluster]) -> _Target:
+def _duplicated_target(situation: Situation, strategy: Strategy, eligible: Mapping[str, EligibleCluster]) -> _Target:
     """Sets all replicas for every selected cluster. Within a tier, clusters with replicas are selected first."""
     try:
-        chosen = _select_clusters(strategy, karmada.DUPLICATED, list(members.values()), situation.replicas)
+        chosen = _select_clusters(strategy, karmada.DUPLICATED, list(eligible.values()), situation.replicas)
         if not chosen:
             return _Target({}, "no cluster may have any")
         return _Target(dict.fromkeys(chosen, situation.replicas))
     except selection.NotSelectable as error:
-        held = (name for name, member in members.items() if member.held)
+        held = (name for name, cluster in eligible.items() if cluster.held)
         return _Target(dict.fromkeys(held, situation.replicas), f"{strategy.name}: {error}")
 
 
@@ -288,7 +289,7 @@ class _Change:
 
 def _change_of_shares(
     situation: Situation,
-    members: Mapping[str, EligibleCluster],
+    eligible: Mapping[str, EligibleCluster],
     at_once: Mapping[str, int],
     to_go: Mapping[str, int],
     target: _Target,
@@ -300,9 +301,9 @@ def _change_of_shares(
     """
     held = sum(entry.replicas for entry in situation.held.values()) - sum(at_once.values())
     missing = situation.replicas - held
-    more = {name: min(count - members[name].held, members[name].room) for name, count in target.replicas.items()}
+    more = {name: min(count - eligible[name].held, eligible[name].room) for name, count in target.replicas.items()}
     more = {name: count for name, count in more.items() if count > 0}
-    less = {name: members[name].held - count for name, count in target.replicas.items()}
+    less = {name: eligible[name].held - count for name, count in target.replicas.items()}
     less = {name: count for name, count in less.items() if count > 0}
     if situation.fixed or not situation.by_name:
         in_others = {name: count for name, count in more.items() if name not in situation.fixed}
@@ -326,7 +327,7 @@ def _change_of_shares(
 
 
 def _change_of_copies(
-    situation: Situation, members: Mapping[str, EligibleCluster], to_go: Mapping[str, int], target: _Target
+    situation: Situation, eligible: Mapping[str, EligibleCluster], to_go: Mapping[str, int], target: _Target
 ) -> _Change:
     """Returns the change for copies, where every selected cluster has all replicas.
 
@@ -335,18 +336,18 @@ def _change_of_copies(
     more, taken = dict[str, int](), dict[str, int]()
     unplaced = 0 if target.replicas else situation.replicas
     for name, count in target.replicas.items():
-        lacks = count - members[name].held
-        more[name] = min(max(0, lacks), members[name].room)
+        lacks = count - eligible[name].held
+        more[name] = min(max(0, lacks), eligible[name].room)
         taken[name] = max(0, -lacks)
         unplaced += max(0, lacks) - more[name]
     moved = dict(to_go)
-    for name, member in members.items():
-        if name not in target.replicas and member.held and situation.by_name and name not in situation.fixed:
-            moved[name] = member.held
+    for name, cluster in eligible.items():
+        if name not in target.replicas and cluster.held and situation.by_name and name not in situation.fixed:
+            moved[name] = cluster.held
         elif name not in target.replicas:
-            taken[name] = max(0, member.held - situation.replicas)
+            taken[name] = max(0, cluster.held - situation.replicas)
     for name, held in situation.held.items():
-        if name not in members and name not in moved:
+        if name not in eligible and name not in moved:
             taken[name] = max(0, held.replicas - situation.replicas)
     return _Change(more, taken, moved, unplaced)
 

@@ -1,4 +1,4 @@
-"""Removes virtual nodes that remained in a pool that had left the fleet: they are closed, emptied and deleted.
+"""Removes virtual nodes that were left in a pool that had left the fleet: they are closed, emptied and deleted.
 
 This begins when the pool has joined again. The lending rules and the real nodes do not matter: the real nodes have been
 their owner's since then.
@@ -33,8 +33,8 @@ NOT_WANTED = DesiredLoan(lend=False, loan=NO_GENERATION)
 log = structlog.get_logger()
 
 
-class StaleVirtualNodes:
-    """Removes the stale virtual nodes of one owner.
+class LeftVirtualNodes:
+    """Removes the virtual nodes of one owner that were left in pools.
 
     It works at the same time as the OwnerWorker. Each write names the version that it changes, so the two cannot
     overwrite each other's changes.
@@ -84,12 +84,12 @@ class StaleVirtualNodes:
                 silent.add(pool.name)
             except (Conflict, Refused) as error:
                 log.info(
-                    "a virtual node that was left behind stays for now", pool=pool.name, node=node, error=str(error)
+                    "a virtual node that was left in a pool stays for now", pool=pool.name, node=node, error=str(error)
                 )
             except Exception as error:
                 if ends_the_process(error):
                     raise
-                note_failed_work(SERVICE, "node", error, pool=pool.name, node=node, left_behind=True)
+                note_failed_work(SERVICE, "node", error, pool=pool.name, node=node, left_in_pool=True)
 
     async def _carry_out_next_step(self, node: str, pool: Pool) -> bool:
         """Makes the next step for a virtual node. Returns whether anything was written, so that more may follow.
@@ -109,7 +109,7 @@ class StaleVirtualNodes:
         step = next_step(observation, NOT_WANTED, observation.read_at, self._settings.in_flight_seconds)
         written = step is not None and await self._writer.carry_out_step(step, reading, answers)
         if written:
-            log.info("carried out", step=type(step).__name__, pool=pool.name, node=node, left_behind=True)
+            log.info("carried out", step=type(step).__name__, pool=pool.name, node=node, left_in_pool=True)
         context = node_context(observation, NOT_WANTED, self._desired_loans.grace_seconds(node, observation))
         todo = (pod_step(*pair, context) for pair in pod_pairs(observation.pool_pods, observation.real_pods))
         written_pods, _ = await self._pod_writer.carry_out_steps(
