@@ -23,8 +23,8 @@ def connection_bytes(path: bytes) -> bytes:
     return b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2_frame(4, 0, 0, b"") + http2_frame(1, 5, 1, block)
 
 
-async def echo(data: bytes, _: object) -> bytes:
-    return data
+async def echo(message_bytes: bytes, _: object) -> bytes:
+    return message_bytes
 
 
 async def call_echo(port: int) -> str:

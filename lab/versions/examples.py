@@ -68,8 +68,13 @@ def json_value(value: Any) -> Any:
 
 def example_row(event: type) -> dict[str, Any]:
     value = filled_event(event)
-    data = base64.b64encode(encode_event(value)).decode()
-    return {"type": event_type(value), "topic": TOPICS_BY_EVENT[event], "value": data, "fields": json_value(value)}
+    record_text = base64.b64encode(encode_event(value)).decode()
+    return {
+        "type": event_type(value),
+        "topic": TOPICS_BY_EVENT[event],
+        "value": record_text,
+        "fields": json_value(value),
+    }
 
 
 def read_row(one: dict[str, Any]) -> dict[str, Any]:

@@ -215,11 +215,11 @@ def _event_fields(event: Event | None) -> dict[str, Any]:
     return content
 
 
-def _unpacked_division(data: bytes) -> bytes:
+def _unpacked_division(division_bytes: bytes) -> bytes:
     try:
-        return unpack_text(data)
+        return unpack_text(division_bytes)
     except NotPacked:
-        return data
+        return division_bytes
 
 
 def _shortened_value(value: Any) -> str:

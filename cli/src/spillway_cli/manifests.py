@@ -104,13 +104,13 @@ def _read_documents_of_file(file: str) -> Iterator[Document]:
 
 def _read_yaml_values_of_file(file: str, shown: str) -> list[Any]:
     try:
-        data = sys.stdin.buffer.read(BYTES_MAX + 1) if file == "-" else _read_bounded_bytes(Path(file))
+        manifest_bytes = sys.stdin.buffer.read(BYTES_MAX + 1) if file == "-" else _read_bounded_bytes(Path(file))
     except OSError as error:
         raise bad_input_error(f"{shown}: {(error.strerror or str(error)).lower()}") from None
-    if len(data) > BYTES_MAX:
-        raise bad_input_error(f"{shown}: {len(data)} bytes: expected at most {BYTES_MAX}")
+    if len(manifest_bytes) > BYTES_MAX:
+        raise bad_input_error(f"{shown}: {len(manifest_bytes)} bytes: expected at most {BYTES_MAX}")
     try:
-        return [value for value in yaml.load_all(data.decode(), Loader=_Loader) if value is not None]
+        return [value for value in yaml.load_all(manifest_bytes.decode(), Loader=_Loader) if value is not None]
     except UnicodeDecodeError as error:
         raise bad_input_error(f"{shown}: not UTF-8 text: {error}") from None
     except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:

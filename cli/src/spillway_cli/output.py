@@ -111,12 +111,12 @@ def _object_of_pairs(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {name: plain_value_of(entry) for name, entry in pairs}
 
 
-def _decoded_bytes(data: bytes) -> Any:
+def _decoded_bytes(field_bytes: bytes) -> Any:
     """Returns a manifest, which is JSON in bytes, as a value; any other bytes as base64."""
     try:
-        return json.loads(data)
+        return json.loads(field_bytes)
     except ValueError:
-        return base64.b64encode(data).decode()
+        return base64.b64encode(field_bytes).decode()
 
 
 @cache

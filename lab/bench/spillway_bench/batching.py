@@ -88,10 +88,10 @@ def batch_bytes(number: int, unlike: bool) -> bytes:
     return message.SerializeToString()
 
 
-def plan_batch(bench: Bench, data: bytes) -> Spent:
+def plan_batch(bench: Bench, encoded_request: bytes) -> Spent:
     """Plans one batch in the same steps as the planner's service, and returns the CPU time that it took."""
     state, spent = bench.state, Spent()
-    read = value_from_message(planner_pb2.PlanBatchRequest.FromString(data), PlanBatchRequest)
+    read = value_from_message(planner_pb2.PlanBatchRequest.FromString(encoded_request), PlanBatchRequest)
     requests = [item.apply for item in read.items if item.apply is not None]
     spent.note_time_spent(alone=True)
     new = {shape_questions.template_digest(request): request for request in requests}

@@ -84,8 +84,8 @@ _GROUP = NodeGroup(
 
 def capacity_reported_event(index: int, nodes: int, epoch: int = EPOCH) -> CapacityReported:
     """Returns the report of a cluster with all its nodes in one block."""
-    data = pack_columns(make_node_columns(index, nodes))
-    return CapacityReported(cluster_name(index), epoch, 0, 1, 0, 0, data, ())
+    columns_bytes = pack_columns(make_node_columns(index, nodes))
+    return CapacityReported(cluster_name(index), epoch, 0, 1, 0, 0, columns_bytes, ())
 
 
 def make_node_columns(index: int, nodes: int) -> NodeColumns:

@@ -57,12 +57,12 @@ class Written:
 
     heard: HeardRecord
     kind: str
-    data: bytes
+    record_bytes: bytes
 
     def decode_record(self) -> HeardRecord:
         """Returns the record, decoded from its bytes as when it is consumed."""
         heard = self.heard
-        event = decode_event(heard.topic, self.kind, self.data)
+        event = decode_event(heard.topic, self.kind, self.record_bytes)
         return HeardRecord(heard.topic, heard.partition, heard.offset, heard.key, event)
 
 

@@ -143,12 +143,12 @@ def _mutated_request(call: Call, chance: Random) -> Input:
     fill_message(message, chance)
     if how < 0.5:
         return mutated_message(message, chance)
-    data = message.SerializeToString()
+    request_bytes = message.SerializeToString()
     if how < 0.7:
-        return mutated_bytes(data, chance)
+        return mutated_bytes(request_bytes, chance)
     if how > 0.998:
         return _huge_message(message.DESCRIPTOR, chance)
-    return data
+    return request_bytes
 
 
 def fill_message(message: Any, chance: Random) -> None:
@@ -213,8 +213,8 @@ def _huge_message(descriptor: Any, chance: Random) -> bytes:
 # ── Calls ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _call_method(service: RpcService, call: Call, data: bytes) -> bool:
-    code, words = SERVED.run_coroutine(_send_call(service, call, data))
+def _call_method(service: RpcService, call: Call, request_bytes: bytes) -> bool:
+    code, words = SERVED.run_coroutine(_send_call(service, call, request_bytes))
     SERVED.assert_alive()
     if code not in FORESEEN:
         raise Unforeseen(f"{call.verb}: {code}: {words[:2_000]}")
@@ -223,13 +223,13 @@ def _call_method(service: RpcService, call: Call, data: bytes) -> bool:
     return code == "OK"
 
 
-async def _send_call(service: RpcService, call: Call, data: bytes) -> tuple[str, str]:
+async def _send_call(service: RpcService, call: Call, request_bytes: bytes) -> tuple[str, str]:
     channel = SERVED.channel(service)
     try:
         if not call.streams:
-            await channel.unary_unary(call.path)(data, timeout=CALL_SECONDS, wait_for_ready=True)
+            await channel.unary_unary(call.path)(request_bytes, timeout=CALL_SECONDS, wait_for_ready=True)
             return "OK", ""
-        stream = channel.unary_stream(call.path)(data, wait_for_ready=True)
+        stream = channel.unary_stream(call.path)(request_bytes, wait_for_ready=True)
         try:
             async with asyncio.timeout(0.02):  # A watch does not end by itself.
                 for _ in range(REPLIES_MAX):

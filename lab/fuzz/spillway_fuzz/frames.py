@@ -57,15 +57,15 @@ def _mutated_frames(chance: Random) -> Input:
         frames += [_http2_frame(CONTINUATION, 0, 1, b"\x00\x01a\x01b")] * chance.choice((1, 200))
     if chance.random() < 0.1:
         frames += [_http2_frame(RST_STREAM, 0, 1, bytes(4))] * chance.choice((1, 200))
-    data = b"".join(frames)
+    sent_bytes = b"".join(frames)
     if chance.random() < 0.8:
-        data = mutated_bytes(data, chance)
-    return data if chance.random() < 0.05 else PREFACE + data
+        sent_bytes = mutated_bytes(sent_bytes, chance)
+    return sent_bytes if chance.random() < 0.05 else PREFACE + sent_bytes
 
 
-def _send_frames(data: bytes) -> bool:
+def _send_frames(sent_bytes: bytes) -> bool:
     """Sends the frames, then makes a real call. Returns whether the server answered more than its settings."""
-    said = SERVED.run_coroutine(_exchange_bytes(data))
+    said = SERVED.run_coroutine(_exchange_bytes(sent_bytes))
     SERVED.assert_alive()
     SERVED.run_coroutine(_make_client_call())
     return len(said) > 60
@@ -91,12 +91,12 @@ async def _open_connection() -> tuple[asyncio.StreamReader, asyncio.StreamWriter
                 await asyncio.sleep(READ_SECONDS)
 
 
-async def _exchange_bytes(data: bytes) -> bytes:
-    """Sends the data and returns the server's bytes until it closes the connection or sends nothing for a while."""
+async def _exchange_bytes(sent_bytes: bytes) -> bytes:
+    """Sends the bytes and returns the server's bytes until it closes the connection or sends nothing for a while."""
     reader, writer = await _open_connection()
     said = b""
     try:
-        writer.write(data)
+        writer.write(sent_bytes)
         while True:
             async with asyncio.timeout(READ_SECONDS):
                 chunk = await reader.read(65_536)

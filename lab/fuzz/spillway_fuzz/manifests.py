@@ -124,8 +124,8 @@ def _file_target(
             return mutated_json(tree, chance).encode(errors="replace")
         return mutated_bytes(yaml.safe_dump(tree).encode(), chance) if how < 0.97 else costly_yaml(chance).encode()
 
-    def write_and_read_file(data: bytes) -> bool:
-        path.write_bytes(data)
+    def write_and_read_file(manifest_bytes: bytes) -> bool:
+        path.write_bytes(manifest_bytes)
         return acceptance_check(read, refusal)(path)
 
     return Target(name, make_file_content, write_and_read_file, share=5, close=folder.cleanup)

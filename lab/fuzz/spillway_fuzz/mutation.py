@@ -42,59 +42,59 @@ _VARINTS: Final = (
 # ── Bytes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def mutated_bytes(data: bytes, chance: Random) -> bytes:
-    """Returns the data with one to a few changes."""
+def mutated_bytes(content: bytes, chance: Random) -> bytes:
+    """Returns the content with one to a few changes."""
     for _ in range(_small_count(chance)):
-        data = chance.choice(_BYTE_CHANGES)(data, chance)
-    return data[:BYTES_MAX]
+        content = chance.choice(_BYTE_CHANGES)(content, chance)
+    return content[:BYTES_MAX]
 
 
 def random_bytes(chance: Random, size_max: int = 200) -> bytes:
     return chance.randbytes(chance.randrange(size_max))
 
 
-def _random_span(data: bytes, chance: Random) -> tuple[int, int]:
-    first = chance.randrange(len(data) + 1)
-    return first, min(len(data), first + int(chance.expovariate(0.1)))
+def _random_span(content: bytes, chance: Random) -> tuple[int, int]:
+    first = chance.randrange(len(content) + 1)
+    return first, min(len(content), first + int(chance.expovariate(0.1)))
 
 
-def _flip_bit(data: bytes, chance: Random) -> bytes:
-    if not data:
+def _flip_bit(content: bytes, chance: Random) -> bytes:
+    if not content:
         return b"\x01"
-    at = chance.randrange(len(data))
-    return data[:at] + bytes([data[at] ^ (1 << chance.randrange(8))]) + data[at + 1 :]
+    at = chance.randrange(len(content))
+    return content[:at] + bytes([content[at] ^ (1 << chance.randrange(8))]) + content[at + 1 :]
 
 
-def _overwrite_bytes(data: bytes, chance: Random) -> bytes:
-    at = chance.randrange(len(data) + 1)
+def _overwrite_bytes(content: bytes, chance: Random) -> bytes:
+    at = chance.randrange(len(content) + 1)
     put = chance.choice((bytes([chance.randrange(256)]), b"\x00", b"\xff", b"\xff\xff\xff\xff", *_VARINTS))
-    return data[:at] + put + data[at + len(put) :]
+    return content[:at] + put + content[at + len(put) :]
 
 
-def _insert_bytes(data: bytes, chance: Random) -> bytes:
-    at = chance.randrange(len(data) + 1)
-    return data[:at] + chance.choice((random_bytes(chance, 16), *_VARINTS)) + data[at:]
+def _insert_bytes(content: bytes, chance: Random) -> bytes:
+    at = chance.randrange(len(content) + 1)
+    return content[:at] + chance.choice((random_bytes(chance, 16), *_VARINTS)) + content[at:]
 
 
-def _delete_span(data: bytes, chance: Random) -> bytes:
-    first, last = _random_span(data, chance)
-    return data[:first] + data[last:]
+def _delete_span(content: bytes, chance: Random) -> bytes:
+    first, last = _random_span(content, chance)
+    return content[:first] + content[last:]
 
 
-def _repeat_span(data: bytes, chance: Random) -> bytes:
-    first, last = _random_span(data, chance)
+def _repeat_span(content: bytes, chance: Random) -> bytes:
+    first, last = _random_span(content, chance)
     times = chance.choice((2, 2, 2, 10, 1000))
-    return data[:last] + data[first:last] * times + data[last:]
+    return content[:last] + content[first:last] * times + content[last:]
 
 
-def _move_span(data: bytes, chance: Random) -> bytes:
-    first, last = _random_span(data, chance)
-    rest, at = data[:first] + data[last:], chance.randrange(len(data) + 1)
-    return rest[:at] + data[first:last] + rest[at:]
+def _move_span(content: bytes, chance: Random) -> bytes:
+    first, last = _random_span(content, chance)
+    rest, at = content[:first] + content[last:], chance.randrange(len(content) + 1)
+    return rest[:at] + content[first:last] + rest[at:]
 
 
-def _cut_end(data: bytes, chance: Random) -> bytes:
-    return data[: chance.randrange(len(data) + 1)]
+def _cut_end(content: bytes, chance: Random) -> bytes:
+    return content[: chance.randrange(len(content) + 1)]
 
 
 _BYTE_CHANGES: Final = (
@@ -220,8 +220,8 @@ def mutated_message(message: Message, chance: Random) -> bytes:
     for _ in range(_small_count(chance)):
         if message.ByteSize() < BYTES_MAX:
             _change_message(message, chance)
-    data = message.SerializeToString()
-    return mutated_bytes(data, chance) if chance.random() < 0.2 else data
+    content = message.SerializeToString()
+    return mutated_bytes(content, chance) if chance.random() < 0.2 else content
 
 
 def _change_message(message: Message, chance: Random) -> None:

@@ -127,12 +127,12 @@ def _read_record(given: Input) -> bool:
 
 
 def _mutated_columns(chance: Random) -> Input:
-    data, how = random_packed_columns(chance), chance.random()
-    if how < 0.3 or not data:
-        return mutated_bytes(data, chance)
+    columns_bytes, how = random_packed_columns(chance), chance.random()
+    if how < 0.3 or not columns_bytes:
+        return mutated_bytes(columns_bytes, chance)
     if how > 0.995:
         return decompression_bomb(chance)
-    message = events_pb2.NodeColumns.FromString(zstandard.decompress(data))
+    message = events_pb2.NodeColumns.FromString(zstandard.decompress(columns_bytes))
     return zstandard.compress(mutated_message(message, chance))
 
 
@@ -149,8 +149,8 @@ def decompression_bomb(chance: Random) -> bytes:
     return compressor.compress(bytes(chance.choice((2**20, 70 * 2**20, 200 * 2**20))))
 
 
-def _read_columns(data: bytes) -> None:
-    columns = unpack_columns(data)
+def _read_columns(columns_bytes: bytes) -> None:
+    columns = unpack_columns(columns_bytes)
     columns_of(rows_of(columns))
 
 
@@ -161,17 +161,17 @@ def _mutated_packed_text(chance: Random) -> Input:
 
 
 def _mutated_stored_state(chance: Random) -> Input:
-    data = random_stored_state(chance)
-    return mutated_bytes(data, chance) if chance.random() < 0.2 else data
+    state_bytes = random_stored_state(chance)
+    return mutated_bytes(state_bytes, chance) if chance.random() < 0.2 else state_bytes
 
 
 def _mutated_division(chance: Random) -> Input:
-    data = random_division(chance)
-    return mutated_bytes(data, chance) if chance.random() < 0.1 else data
+    division_bytes = random_division(chance)
+    return mutated_bytes(division_bytes, chance) if chance.random() < 0.1 else division_bytes
 
 
-def _replay_recorded_division(data: bytes) -> Any:
+def _replay_recorded_division(division_bytes: bytes) -> Any:
     place = ("shop", "web", Generation(1, 1), 5, "Apply", 4, 0)
-    record = DecisionRecorded(*place, inputs=(), positions=(), settings="", code_version="1", division=data)
+    record = DecisionRecorded(*place, inputs=(), positions=(), settings="", code_version="1", division=division_bytes)
     read_division(record)
     return replay_division(record)

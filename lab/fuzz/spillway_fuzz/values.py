@@ -117,8 +117,8 @@ def _random_float(_: str, chance: Random) -> float:
 
 
 def _random_field_bytes(name: str, chance: Random) -> bytes:
-    data = _BYTES.get(name, _short_random_bytes)(chance)
-    return mutated_bytes(data, chance) if chance.random() < 0.1 else data
+    value_bytes = _BYTES.get(name, _short_random_bytes)(chance)
+    return mutated_bytes(value_bytes, chance) if chance.random() < 0.1 else value_bytes
 
 
 def _random_manifest(chance: Random) -> bytes:

@@ -62,9 +62,11 @@ def test_the_headers_of_a_record_count_in_its_size(headers: tuple[tuple[str, byt
 def test_of_the_headers_of_a_record_those_of_its_trace_are_kept() -> None:
     trace = (("traceparent", b"a"), ("tracestate", b"b"))
     event = ClusterLeft("own-1")
-    data = encode_event(event)
+    record_bytes = encode_event(event)
     kind = ("ce_type", event_type(event).encode())
-    one = StoredRecord("spillway.clusters.v1", 0, 7, b"own-1", data, (*FLEET, kind, ("other", b"x" * 1000), *trace))
+    one = StoredRecord(
+        "spillway.clusters.v1", 0, 7, b"own-1", record_bytes, (*FLEET, kind, ("other", b"x" * 1000), *trace)
+    )
     (record,) = LetterReading("f1", "planner", 10).read_records([one], 0.0)
     assert record.headers == trace
 

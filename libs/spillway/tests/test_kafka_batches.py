@@ -100,9 +100,9 @@ def make_stored_batch(plain: bytes, offset: int, codec: int, pack: Callable[[byt
     return bytes(built)
 
 
-def read_fetched_bytes(data: bytes, offset: int = 0) -> tuple[list[Any], int]:
+def read_fetched_bytes(fetched_bytes: bytes, offset: int = 0) -> tuple[list[Any], int]:
     """The records that aiokafka gives of a fetch from the offset on, and from where it fetches next."""
-    found = PartitionRecords(PLACE, KafkaBatches(data), [], offset, None, None, True, 0)
+    found = PartitionRecords(PLACE, KafkaBatches(fetched_bytes), [], offset, None, None, True, 0)
     return list(found), found.next_fetch_offset
 
 

@@ -234,13 +234,13 @@ def test_each_value_and_backlog_of_a_report_is_a_call_of_the_rate() -> None:
 def test_items_beyond_the_rate_are_refused_before_anything_is_made_of_them() -> None:
     """5,000 values that were refused took 30 ms of the event loop, again and again."""
     gate, report = gate_with_certificates(10, 2.0, lambda: 0.0), SCALING.calls["report"]
-    data = report.request_message(loads=[{}] * 200).SerializeToString()
+    message_bytes = report.request_message(loads=[{}] * 200).SerializeToString()
     gate.admit_call(Caller("shop"), "report")
     gate.admit_call(Caller("shop"), "report")  # Of these two calls one was somebody's before.
     with pytest.raises(RequestError, match="entries: expected at most 100"):
-        parse_request(report, data, 100, lambda _: None)
+        parse_request(report, message_bytes, 100, lambda _: None)
     with pytest.raises(TooManyCalls):
-        parse_request(report, data, 100, partial(gate.count_items, Caller("shop")))
+        parse_request(report, message_bytes, 100, partial(gate.count_items, Caller("shop")))
 
 
 @given(
@@ -547,10 +547,10 @@ async def test_a_batch_takes_as_many_calls_as_it_has_items(tmp_path: Path, known
     settings = replace(bounds, callers=str(file)) if known else bounds
     async with RpcServer(Planner(), settings) as server, aio.insecure_channel(server.address) as channel:  # type: ignore[arg-type]
         call, answers = PLANNER.calls["plan_batch"], []
-        ask, data = channel.unary_unary(call.path), request_bytes(batch_of_items(4), call.request_message())
+        ask, message_bytes = channel.unary_unary(call.path), request_bytes(batch_of_items(4), call.request_message())
         for _ in range(2):
             with pytest.raises(aio.AioRpcError) as refused:
-                await ask(data, metadata=(("authorization", "Bearer shop"),))
+                await ask(message_bytes, metadata=(("authorization", "Bearer shop"),))
             answers.append((refused.value.code().name, str(refused.value.details())))
     (first, _), (second, text) = answers
     assert (first, second) == ("INTERNAL", "RESOURCE_EXHAUSTED" if known else "INTERNAL")  # It has no such method.

@@ -505,14 +505,14 @@ SCALE = b"/spillway.v1.Planner/Scale"
 REFLECT = b"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
 
 
-def add_granted_bytes(data: bytes, by_stream: dict[int, int]) -> None:
+def add_granted_bytes(received_bytes: bytes, by_stream: dict[int, int]) -> None:
     """Adds up the bytes that a server's WINDOW_UPDATE frames allow, by stream."""
     at = 0
-    while at + 9 <= len(data):
-        size, kind = int.from_bytes(data[at : at + 3], "big"), data[at + 3]
-        stream = int.from_bytes(data[at + 5 : at + 9], "big")
+    while at + 9 <= len(received_bytes):
+        size, kind = int.from_bytes(received_bytes[at : at + 3], "big"), received_bytes[at + 3]
+        stream = int.from_bytes(received_bytes[at + 5 : at + 9], "big")
         if kind == WINDOW_UPDATE:
-            by_stream[stream] = by_stream.get(stream, 0) + int.from_bytes(data[at + 9 : at + 13], "big")
+            by_stream[stream] = by_stream.get(stream, 0) + int.from_bytes(received_bytes[at + 9 : at + 13], "big")
         at += 9 + size
 
 
@@ -533,16 +533,16 @@ async def test_of_one_callers_messages_few_are_received_at_a_time(tmp_path: Path
             writer.write(call + http2_frame(begun[0], begun[1], stream, begun[2]))
         by_stream: dict[int, int] = {}
         async with asyncio.timeout(SECONDS):
-            data = b""
+            received_bytes = b""
             while sum(more >= 2**20 - 2**17 for stream, more in by_stream.items() if stream) < 2:
-                data += await reader.read(2**16)
+                received_bytes += await reader.read(2**16)
                 by_stream.clear()
-                add_granted_bytes(data, by_stream)
+                add_granted_bytes(received_bytes, by_stream)
             await ask_for_clusters(client)  # Another caller's message is received all the same.
             with suppress(TimeoutError):
-                data += await asyncio.wait_for(reader.read(2**16), 0.2)
+                received_bytes += await asyncio.wait_for(reader.read(2**16), 0.2)
         by_stream.clear()
-        add_granted_bytes(data, by_stream)
+        add_granted_bytes(received_bytes, by_stream)
         assert sum(more >= 2**16 for stream, more in by_stream.items() if stream) == 2
         writer.transport.abort()
 

@@ -72,8 +72,10 @@ def test_an_event_comes_back_as_it_was(kind: type, data: st.DataObject) -> None:
 
 
 def workload_with_policy(policy: Policy) -> WorkloadDeclared:
-    data = encode_event(WorkloadDeclared("default", "web", "Deployment", 1, 1, b"{}", 2, policy, (), (), (), False))
-    found = decode_event(TOPIC_BY_EVENT[WorkloadDeclared], TYPE_PREFIX + "WorkloadDeclared", data)
+    record_bytes = encode_event(
+        WorkloadDeclared("default", "web", "Deployment", 1, 1, b"{}", 2, policy, (), (), (), False)
+    )
+    found = decode_event(TOPIC_BY_EVENT[WorkloadDeclared], TYPE_PREFIX + "WorkloadDeclared", record_bytes)
     assert isinstance(found, WorkloadDeclared)
     return found
 
@@ -160,7 +162,7 @@ TWO = columns_of([NodeRow(name, {"cpu": 1}, {}) for name in ("n1", "n2")])
 
 
 @pytest.mark.parametrize(
-    ("topic", "kind", "data", "says"),
+    ("topic", "kind", "record_bytes", "says"),
     [
         pytest.param("spillway.clusters.v1", "", b"", "expected one of", id="no type"),
         pytest.param("spillway.clusters.v1", "spillway.v1.Unheard", b"", "expected one of", id="unknown type"),
@@ -173,9 +175,9 @@ TWO = columns_of([NodeRow(name, {"cpu": 1}, {}) for name in ("n1", "n2")])
         ),
     ],
 )
-def test_what_cannot_be_read_is_refused_in_words(topic: str, kind: str, data: bytes, says: str) -> None:
+def test_what_cannot_be_read_is_refused_in_words(topic: str, kind: str, record_bytes: bytes, says: str) -> None:
     with pytest.raises(UnreadableMessage, match=says):
-        decode_event(topic, kind, data)
+        decode_event(topic, kind, record_bytes)
 
 
 @pytest.mark.parametrize(
@@ -193,11 +195,11 @@ def test_columns_that_do_not_fit_together_are_refused(columns: NodeColumns) -> N
 
 
 @pytest.mark.parametrize(
-    "data", [b"x", pack_columns(TWO)[:-4], pack_columns(TWO)[4:]], ids=["short", "cut", "headless"]
+    "columns_bytes", [b"x", pack_columns(TWO)[:-4], pack_columns(TWO)[4:]], ids=["short", "cut", "headless"]
 )
-def test_columns_that_were_damaged_are_refused(data: bytes) -> None:
+def test_columns_that_were_damaged_are_refused(columns_bytes: bytes) -> None:
     with pytest.raises(UnreadableMessage):
-        unpack_columns(data)
+        unpack_columns(columns_bytes)
 
 
 def test_fields_of_a_later_version_are_passed_over() -> None:

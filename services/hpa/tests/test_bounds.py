@@ -85,13 +85,13 @@ def backlog_message_of_partitions(count: int) -> events_pb2.BacklogObserved:
 
 def test_a_backlog_of_more_partitions_than_are_kept_is_not_read(calls_of: Any) -> None:
     """Each would become a value before anybody asks whether a policy names the queue."""
-    data = backlog_message_of_partitions(wire.BACKLOG_ENTRIES_MAX + 1).SerializeToString()
+    record_bytes = backlog_message_of_partitions(wire.BACKLOG_ENTRIES_MAX + 1).SerializeToString()
     with calls_of(value_from_message) as read:
         with pytest.raises(wire.TooManyEntries, match="partitions: 15001"):
-            wire.decode_event(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", data)
+            wire.decode_event(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", record_bytes)
         assert not read
-        data = backlog_message_of_partitions(wire.BACKLOG_ENTRIES_MAX).SerializeToString()
-        found = wire.decode_event(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", data)
+        record_bytes = backlog_message_of_partitions(wire.BACKLOG_ENTRIES_MAX).SerializeToString()
+        found = wire.decode_event(BACKLOG.name, wire.TYPE_PREFIX + "BacklogObserved", record_bytes)
     assert len(read) == wire.BACKLOG_ENTRIES_MAX + 1
     assert isinstance(found, BacklogObserved)
     assert len(found.partitions) == wire.BACKLOG_ENTRIES_MAX

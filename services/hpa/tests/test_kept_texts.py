@@ -227,14 +227,14 @@ def test_what_is_remembered_of_sizes_goes_only_where_it_does_not_fit_either() ->
     size = len(stored_state_bytes(whole))
     loads = {("q", "", random_astral_text(Random(9), 2_000), "", ""): MetricSeries(1, 1)}
     with patch.object(stored, "STATE_BYTES_MAX", size + 200):
-        fits, data = fit_stored_state(StoredState(scaled.remembered, scaled.due, 5, tuple(loads.items())))
+        fits, state_bytes = fit_stored_state(StoredState(scaled.remembered, scaled.due, 5, tuple(loads.items())))
         assert (fits.loads, fits.remembered.scaling.history) == ((), scaled.remembered.scaling.history)
-        assert read_stored_state(data) == fits
+        assert read_stored_state(state_bytes) == fits
     with patch.object(stored, "STATE_BYTES_MAX", 10):
-        fits, data = fit_stored_state(whole)
-    assert read_stored_state(data) == fits
+        fits, state_bytes = fit_stored_state(whole)
+    assert read_stored_state(state_bytes) == fits
     assert [one.reason for one in fits.remembered.scaling.conditions] == [STATE_TOO_LARGE]
-    assert (fits.remembered.at_ms, fits.due, len(data) < 500) == (scaled.remembered.at_ms, scaled.due, True)
+    assert (fits.remembered.at_ms, fits.due, len(state_bytes) < 500) == (scaled.remembered.at_ms, scaled.due, True)
 
 
 def test_a_state_leaves_room_for_the_rest_of_its_record() -> None:

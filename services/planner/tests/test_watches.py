@@ -239,8 +239,8 @@ def test_the_bytes_of_a_reply_are_those_that_the_server_would_pack() -> None:
         reply = replies.reply_about(fleet.state, ("shop", name), position)
         values = reply.position, reply.namespace, reply.name, reply.gone, reply.workload
         assert values[:4] == (position, "shop", name, name == "gone")
-        assert call.reply_bytes(reply) == reply.data == message_bytes(WatchReply(*values), call.reply_message())
-        assert call.read_reply(reply.data) == WatchReply(*values)
+        assert call.reply_bytes(reply) == reply.packed == message_bytes(WatchReply(*values), call.reply_message())
+        assert call.read_reply(reply.packed) == WatchReply(*values)
 
 
 def test_a_reply_is_kept_until_its_workload_changes_or_its_time_is_over_or_the_state_is_another_one(

@@ -31,18 +31,18 @@ def pack_text(text: bytes) -> bytes:
     return _TOOLS.compressor.compress(text) if text else b""
 
 
-def unpack_text(data: bytes) -> bytes:
+def unpack_text(packed: bytes) -> bytes:
     """Returns the text that `pack_text` compressed. Raises NotPacked."""
-    return decompress_bounded(data, UNPACKED_BYTES_MAX) if data else b""
+    return decompress_bounded(packed, UNPACKED_BYTES_MAX) if packed else b""
 
 
-def decompress_bounded(data: bytes, bytes_max: int) -> bytes:
+def decompress_bounded(packed: bytes, bytes_max: int) -> bytes:
     """Returns the content of a zstandard frame. Raises NotPacked, also for more than bytes_max bytes."""
     try:
         # The library looks at max_output_size only where the frame does not say its size itself.
-        size = zstandard.frame_content_size(data)
+        size = zstandard.frame_content_size(packed)
         if size > bytes_max:
             raise NotPacked(f"{size} bytes once unpacked: expected at most {bytes_max}")
-        return _TOOLS.decompressor.decompress(data, max_output_size=bytes_max)
+        return _TOOLS.decompressor.decompress(packed, max_output_size=bytes_max)
     except zstandard.ZstdError as error:
         raise NotPacked(str(error)) from error

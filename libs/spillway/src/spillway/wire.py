@@ -75,9 +75,9 @@ def encode_bounded_event(event: Event) -> bytes:
     """Returns the bytes of an event. Raises TooManyEntries for more entries than `decode_event` accepts."""
     message = _MESSAGE_BY_EVENT[type(event)]()
     fill_message(event, message)
-    data = message.SerializeToString()
-    check_entry_count(message, len(data), _ENTRIES_MAX.get(type(event), RECORD_ENTRIES_MAX))
-    return data
+    record_bytes = message.SerializeToString()
+    check_entry_count(message, len(record_bytes), _ENTRIES_MAX.get(type(event), RECORD_ENTRIES_MAX))
+    return record_bytes
 
 
 def largest_field(event: Event) -> tuple[str, int]:
@@ -103,7 +103,7 @@ def event_class_of(kind: str) -> type[Event]:
     return event
 
 
-def decode_event(topic: str, kind: str, data: bytes) -> Event:
+def decode_event(topic: str, kind: str, record_bytes: bytes) -> Event:
     """Returns the event in a record.
 
     Raises UnreadableMessage for an unknown kind, a kind of another topic, or bad bytes.
@@ -113,23 +113,23 @@ def decode_event(topic: str, kind: str, data: bytes) -> Event:
         raise UnreadableMessage(f"ce_type {kind!r} does not belong on topic {topic}")
     message = _MESSAGE_BY_EVENT[event]()
     try:
-        message.ParseFromString(data)
+        message.ParseFromString(record_bytes)
     except DecodeError as error:
         raise UnreadableMessage(f"{kind}: not protobuf of that type: {error}") from error
-    check_entry_count(message, len(data), _ENTRIES_MAX.get(event, RECORD_ENTRIES_MAX))
+    check_entry_count(message, len(record_bytes), _ENTRIES_MAX.get(event, RECORD_ENTRIES_MAX))
     return with_words_of_today(value_from_message(message, event))
 
 
-def _decode_policy(data: bytes) -> Policy:
-    return value_from_message(events_pb2.Policy.FromString(data), Policy)
+def _decode_policy(policy_bytes: bytes) -> Policy:
+    return value_from_message(events_pb2.Policy.FromString(policy_bytes), Policy)
 
 
 _kept_policy = lru_cache(maxsize=POLICIES_KEPT_MAX)(_decode_policy)
 
 
-def _shared_policy(data: bytes) -> Policy:
+def _shared_policy(policy_bytes: bytes) -> Policy:
     """Returns a policy, from a cache if it is small. Workloads share few policies, and a policy is slow to decode."""
-    return _kept_policy(data) if len(data) <= POLICY_BYTES_KEPT_MAX else _decode_policy(data)
+    return _kept_policy(policy_bytes) if len(policy_bytes) <= POLICY_BYTES_KEPT_MAX else _decode_policy(policy_bytes)
 
 
 @lru_cache(maxsize=POLICIES_WRITTEN_MAX)
@@ -187,15 +187,15 @@ def pack_columns(columns: NodeColumns) -> bytes:
     return zstandard.ZstdCompressor(level=3).compress(message.SerializeToString())
 
 
-def unpack_columns(data: bytes) -> NodeColumns:
+def unpack_columns(packed: bytes) -> NodeColumns:
     """Returns the columns that pack_columns compressed.
 
     Raises UnreadableMessage for bytes that are not columns, and for lengths or ids that do not fit together.
     """
-    if not data:
+    if not packed:
         return column_values.NO_NODES
     try:
-        unpacked = decompress_bounded(data, COLUMNS_BYTES_MAX)
+        unpacked = decompress_bounded(packed, COLUMNS_BYTES_MAX)
         message = events_pb2.NodeColumns.FromString(unpacked)
         check_entry_count(message, len(unpacked), COLUMNS_ENTRIES_MAX)
         columns = _columns_from(message)

@@ -92,14 +92,16 @@ class HttpTransport:
         accept: str = JSON,
     ) -> Response:
         headers = {"Accept": accept} if body is None else {"Accept": accept, "Content-Type": content_type}
-        data = None if body is None else _Body(body, self.may_write if may_change(method, params) else always_may_write)
+        request_body = (
+            None if body is None else _Body(body, self.may_write if may_change(method, params) else always_may_write)
+        )
         try:
             with self._translate_errors(f"{method} {path}"):
-                async with self._session.send_request(method, path, params, headers, data) as answer:
+                async with self._session.send_request(method, path, params, headers, request_body) as answer:
                     self._check_uncompressed(answer)
                     return Response(answer.status, await self._bounded_body(answer), answer.headers.get("Date", ""))
         except ClusterUnreachable:
-            if data is not None and data.is_held_back:
+            if request_body is not None and request_body.is_held_back:
                 raise WriteHeldBack from None
             raise
 

@@ -185,9 +185,9 @@ class KafkaBatch:
 class KafkaBatches:
     """The batches of one partition in one fetch, with the methods of aiokafka's MemoryRecords."""
 
-    def __init__(self, data: bytes) -> None:
-        self._data = memoryview(data)
-        self._records = memory_records(data)
+    def __init__(self, fetched_bytes: bytes) -> None:
+        self._fetched_bytes = memoryview(fetched_bytes)
+        self._records = memory_records(fetched_bytes)
         self._at = 0
         self._taken = Taken()
 
@@ -203,5 +203,5 @@ class KafkaBatches:
         if batch is None:
             return None
         begin = self._at
-        self._at += _LENGTH.size + _LENGTH.unpack_from(self._data, begin)[0]
-        return KafkaBatch(batch, self._data[begin : self._at], self._taken)
+        self._at += _LENGTH.size + _LENGTH.unpack_from(self._fetched_bytes, begin)[0]
+        return KafkaBatch(batch, self._fetched_bytes[begin : self._at], self._taken)

@@ -305,9 +305,9 @@ def add_partitions_to_transaction(producer: Any, places: Sequence[TopicPartition
         producer._txn_manager.maybe_add_partition_to_txn(place)
 
 
-def memory_records(data: bytes) -> Any:
+def memory_records(fetched_bytes: bytes) -> Any:
     """6. Returns aiokafka's own reader of batches."""
-    return importlib.import_module("aiokafka.record.memory_records").MemoryRecords(data)
+    return importlib.import_module("aiokafka.record.memory_records").MemoryRecords(fetched_bytes)
 
 
 def replace_memory_records(by: Callable[[bytes], Any]) -> None:

@@ -148,15 +148,15 @@ class Callers:
 NOBODY: Final = Callers({}, {}, {})
 
 
-def parse_callers(data: bytes, name: str) -> Callers:
+def parse_callers(file_bytes: bytes, name: str) -> Callers:
     """Returns the callers of a file `callers: [{name, token_sha256, verbs, namespaces, …}]` in YAML, JSON or TOML.
 
     name: of the file; its end decides the format. Raises OperatorError, which names the file and the mistake in it.
     """
     try:
-        if len(data) > CALLERS_BYTES_MAX:
-            raise ValueError(f"{len(data)} bytes: expected at most {CALLERS_BYTES_MAX}")
-        entries = msgspec.convert(_parse_by_extension(data, name), _CallersFile).callers
+        if len(file_bytes) > CALLERS_BYTES_MAX:
+            raise ValueError(f"{len(file_bytes)} bytes: expected at most {CALLERS_BYTES_MAX}")
+        entries = msgspec.convert(_parse_by_extension(file_bytes, name), _CallersFile).callers
         _check_entries(entries)
     except (ValueError, msgspec.ValidationError, yaml.YAMLError, RecursionError) as error:
         raise OperatorError(f"gRPC: callers file {name!r}: {error}") from error
@@ -190,12 +190,12 @@ def _names_or_default(names: tuple[str, ...] | None, *, confined: bool) -> froze
     return frozenset(names)
 
 
-def _parse_by_extension(data: bytes, name: str) -> object:
+def _parse_by_extension(file_bytes: bytes, name: str) -> object:
     if name.endswith(".toml"):
-        return tomllib.loads(data.decode())
+        return tomllib.loads(file_bytes.decode())
     if name.endswith(".json"):
-        return json.loads(data)
-    return read_yaml(data)
+        return json.loads(file_bytes)
+    return read_yaml(file_bytes)
 
 
 def _check_entries(entries: Collection[CallerEntry]) -> None:

@@ -23,10 +23,10 @@ _BITS_BY_TYPE: Final = {FieldDescriptor.CPPTYPE_INT32: 32, FieldDescriptor.CPPTY
 
 
 class PackedReply:
-    """A reply of a stream whose bytes are made already, because many streams send it. data: its bytes."""
+    """A reply of a stream whose bytes are made already, because many streams send it. packed: its bytes."""
 
     __slots__ = ()
-    data: bytes
+    packed: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +41,25 @@ class Call:
     reply: type
     reply_message: type[Message]
 
-    def read_request(self, data: bytes, entries_max: int, check: Callable[[Message], object] | None = None) -> Any:
+    def read_request(
+        self, encoded_request: bytes, entries_max: int, check: Callable[[Message], object] | None = None
+    ) -> Any:
         """Returns the request. Raises DecodeError; or TooManyEntries, before values of the entries are built.
 
         check: called with the message before its entries are looked at, which takes milliseconds if there are many.
         """
-        message = self.request_message.FromString(data)
+        message = self.request_message.FromString(encoded_request)
         if check is not None:
             check(message)
-        messages.check_entry_count(message, len(data), entries_max)
+        messages.check_entry_count(message, len(encoded_request), entries_max)
         return messages.value_from_message(message, self.request)
 
     def reply_bytes(self, reply: object) -> bytes:
         """Returns the bytes of a reply, which a PackedReply brings with it."""
-        return reply.data if isinstance(reply, PackedReply) else message_bytes(reply, self.reply_message())
+        return reply.packed if isinstance(reply, PackedReply) else message_bytes(reply, self.reply_message())
 
-    def read_reply(self, data: bytes) -> Any:
-        return messages.value_from_message(self.reply_message.FromString(data), self.reply)
+    def read_reply(self, encoded_reply: bytes) -> Any:
+        return messages.value_from_message(self.reply_message.FromString(encoded_reply), self.reply)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +83,16 @@ def request_bytes(value: object, message: Message) -> bytes:
     itself would refuse that one, with a code that means another thing.
     """
     try:
-        data = message_bytes(value, message)
+        encoded_request = message_bytes(value, message)
     except ValueError as error:
         for field, descriptor in message.DESCRIPTOR.fields_by_name.items():
             number, bits = getattr(value, field, None), _BITS_BY_TYPE.get(descriptor.cpp_type)
             if isinstance(number, int) and bits is not None and not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
                 raise invalid_argument_error(field, number, f"a number within {bits} bits") from None
         raise RequestError("INVALID_ARGUMENT", f"the request: {error}") from None
-    if len(data) > REQUEST_BYTES_MOST:
-        raise invalid_argument_error("request", f"{len(data)} bytes", f"at most {REQUEST_BYTES_MOST}")
-    return data
+    if len(encoded_request) > REQUEST_BYTES_MOST:
+        raise invalid_argument_error("request", f"{len(encoded_request)} bytes", f"at most {REQUEST_BYTES_MOST}")
+    return encoded_request
 
 
 def with_idempotency_keys(request: Any) -> Any:

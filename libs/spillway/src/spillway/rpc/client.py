@@ -119,17 +119,17 @@ class _Client:
         call = self._service.calls[verb]
         if verb != "plan":
             request = with_idempotency_keys(request)
-        data = request_bytes(request, call.request_message())
+        encoded_request = request_bytes(request, call.request_message())
         with tracing.begin_or_continue_trace(call.path[1:], tracing.CLIENT, tracing.rpc_attributes(call.path)) as span:
             try:
-                reply = await self._call_until_reply(call, data, seconds)
+                reply = await self._call_until_reply(call, encoded_request, seconds)
             except RequestError as error:
                 tracing.note_rpc_ended(span, error.code, failed=True)
                 raise
             tracing.note_rpc_ended(span, "OK", failed=False)
             return reply
 
-    async def _call_until_reply(self, call: Call, data: bytes, seconds: float | None) -> Any:
+    async def _call_until_reply(self, call: Call, encoded_request: bytes, seconds: float | None) -> Any:
         longest = self._timeout_seconds if seconds is None else seconds
         deadline = time.monotonic() + longest
         route = self._new_route(min(self._retry_seconds, deadline - time.monotonic()))
@@ -139,7 +139,7 @@ class _Client:
             share = (
                 left if len(self._endpoints) == 1 else min(left, self.patience.wait_seconds(call.verb, route.rounds))
             )
-            answer = self._make_stub(endpoint, call)(data, timeout=share, metadata=self._call_metadata())
+            answer = self._make_stub(endpoint, call)(encoded_request, timeout=share, metadata=self._call_metadata())
             try:
                 reply = call.read_reply(await answer)
                 trailer = await answer.trailing_metadata()
@@ -148,7 +148,7 @@ class _Client:
                     self.fleets.note_change(endpoint, trailer)
                 if leader in ("", endpoint) or not _is_stale(reply):
                     return reply
-                return await self._ask_leader(leader, call, data, deadline) or reply
+                return await self._ask_leader(leader, call, encoded_request, deadline) or reply
             except aio.AioRpcError as error:
                 failure = _request_error(error)
                 if failure.code == "DEADLINE_EXCEEDED" and share < left:
@@ -157,12 +157,12 @@ class _Client:
                     failure = route.deadline_error(endpoint, failure, longest)
                 route.note_failure(endpoint, failure, self._note_trailer(endpoint, error.trailing_metadata()))
 
-    async def _ask_leader(self, leader: str, call: Call, data: bytes, deadline: float) -> Any:
+    async def _ask_leader(self, leader: str, call: Call, encoded_request: bytes, deadline: float) -> Any:
         """Repeats a call at the active instance, after a standby answered it. Returns None without a better answer."""
         seconds = max(0.001, min(_LEADER_SECONDS, deadline - time.monotonic()))
         with suppress(aio.AioRpcError):
             reply = call.read_reply(
-                await self._make_stub(leader, call)(data, timeout=seconds, metadata=self._call_metadata())
+                await self._make_stub(leader, call)(encoded_request, timeout=seconds, metadata=self._call_metadata())
             )
             return None if _is_stale(reply) else reply
         return None
@@ -212,8 +212,8 @@ class PlannerClient(_Client, ClientVerbs):
         route = self._new_route(self._retry_seconds)
         while True:
             endpoint, opened = await route.next_endpoint(), time.monotonic()
-            data = request_bytes(replace(request, position=position), call.request_message())
-            stream = self._make_stub(endpoint, call)(data, metadata=self._call_metadata())
+            encoded_request = request_bytes(replace(request, position=position), call.request_message())
+            stream = self._make_stub(endpoint, call)(encoded_request, metadata=self._call_metadata())
             try:
                 async for answer in stream:
                     reply: api.WatchReply = call.read_reply(answer)
@@ -231,10 +231,10 @@ class PlannerClient(_Client, ClientVerbs):
     async def export(self, request: api.ExportRequest) -> AsyncIterator[api.ExportReply]:
         """Exports from the first planner that answers. Another planner is asked only if no record has come yet."""
         call, route = self._service.calls["export"], self._new_route(self._retry_seconds)
-        data, begun = request_bytes(request, call.request_message()), False
+        encoded_request, begun = request_bytes(request, call.request_message()), False
         while True:
             endpoint = await route.next_endpoint()
-            stream = self._make_stub(endpoint, call)(data, metadata=self._call_metadata())
+            stream = self._make_stub(endpoint, call)(encoded_request, metadata=self._call_metadata())
             try:
                 async for answer in stream:
                     begun = True

@@ -76,8 +76,8 @@ class HealthService:
     async def _service_asked_for(self, context: Any) -> str:
         """Returns the service in a request. A request of List has none and reads as an empty one."""
         try:
-            data = await self._receive(VERB, _Request.__name__, context)
-            return str(_Request.FromString(data).service)
+            message_bytes = await self._receive(VERB, _Request.__name__, context)
+            return str(_Request.FromString(message_bytes).service)
         except DecodeError as error:
             refused = RequestError("INVALID_ARGUMENT", f"{VERB}: not a {_Request.__name__}: {error}")
         except RequestError as error:

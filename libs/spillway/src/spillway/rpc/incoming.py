@@ -33,24 +33,24 @@ async def receive_message(
         raise RequestError("RESOURCE_EXHAUSTED", text, TOO_MANY_RUN) from None
     try:
         async with asyncio.timeout(message_seconds):
-            data = await context.read()
+            message_bytes = await context.read()
     except TimeoutError:
         text = f"{verb}: the request has not arrived within {message_seconds:g} s"
         raise RequestError("DEADLINE_EXCEEDED", text) from None
     finally:
         place.release()
-    if data is aio.EOF:
+    if message_bytes is aio.EOF:
         raise RequestError("INVALID_ARGUMENT", f"request: no message came: expected a {message}")
-    return cast(bytes, data)
+    return cast(bytes, message_bytes)
 
 
-def parse_request(call: Call, data: bytes, entries_max: int, check: Callable[[Message], object]) -> Any:
+def parse_request(call: Call, message_bytes: bytes, entries_max: int, check: Callable[[Message], object]) -> Any:
     """Returns the request in a message. Raises INVALID_ARGUMENT for another message, or for too many entries.
 
     check: as in Call.read_request; it may raise another RequestError.
     """
     try:
-        return call.read_request(data, entries_max, check)
+        return call.read_request(message_bytes, entries_max, check)
     except DecodeError as error:
         raise RequestError("INVALID_ARGUMENT", f"request: not a {call.request.__name__}: {error}") from error
     except TooManyEntries as error:

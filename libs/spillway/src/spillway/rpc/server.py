@@ -174,9 +174,9 @@ class RpcServer:
             )
             until_sent.enter_context(self._listener.counted_on_connection(caller, context))
             until_sent.enter_context(self._shares.counted_in_share(caller, call.verb, call.streams))
-            data = await self._receive_message(call, caller, context)
+            message_bytes = await self._receive_message(call, caller, context)
             with self._running_slot(call, caller):
-                request = await self._admit_request(call, caller, data, context)
+                request = await self._admit_request(call, caller, message_bytes, context)
                 answer = await (self._stream_replies if call.streams else self._answer_unary_call)(
                     call, request, context
                 )
@@ -255,21 +255,21 @@ class RpcServer:
                 self._shares.message_place(caller),
                 (settings.deadline_seconds_max, settings.message_seconds),
             )
-            data = await receive_message(call.verb, call.request.__name__, context, place, *bounds)
-            self._gate.check_request_size(caller, len(data))
+            message_bytes = await receive_message(call.verb, call.request.__name__, context, place, *bounds)
+            self._gate.check_request_size(caller, len(message_bytes))
         except RequestError as error:
             metrics.REQUESTS_DENIED.labels(error.code).inc()
             raise
-        return data
+        return message_bytes
 
-    async def _admit_request(self, call: Call, caller: Caller, data: bytes, context: Any) -> Any:
+    async def _admit_request(self, call: Call, caller: Caller, message_bytes: bytes, context: Any) -> Any:
         """Returns the request in a message. Raises RequestError if this caller may not make it."""
         try:
             refuse_other_fleet(
                 self._service.who, self._fleet, fleet_in_metadata(dict(context.invocation_metadata() or ()))
             )
             count_items = partial(self._gate.count_items, caller)
-            request = parse_request(call, data, self._settings.request_entries_max, count_items)
+            request = parse_request(call, message_bytes, self._settings.request_entries_max, count_items)
             check_batch_items(caller, request)
             request = await self._reading.checked_request(caller, call.verb, request)
         except RequestError as error:

@@ -76,22 +76,22 @@ def fit_stored_state(stored: StoredState) -> tuple[StoredState, bytes]:
     If a state is too large for a record, all reported values are left out, and their metrics are unknown. So no report
     can prevent this transaction or later ones from being written.
     """
-    data = _bytes_that_fit(stored)
-    if data is None:
+    state_bytes = _bytes_that_fit(stored)
+    if state_bytes is None:
         stored = _without_reported_values(stored)
-        data = _bytes_that_fit(stored)
-    if data is None:  # Its history of sizes alone is too large.
+        state_bytes = _bytes_that_fit(stored)
+    if state_bytes is None:  # Its history of sizes alone is too large.
         conditions = tuple(one for one in stored.remembered.scaling.conditions if one.reason == STATE_TOO_LARGE)
         remembered = replace(stored.remembered, scaling=replace(NOTHING_DECIDED, conditions=conditions))
         stored = replace(stored, remembered=remembered, loads_from_ms=(), backlogs_from_ms=())
-        data = stored_state_bytes(stored)
-    return stored, data
+        state_bytes = stored_state_bytes(stored)
+    return stored, state_bytes
 
 
 def _bytes_that_fit(stored: StoredState) -> bytes | None:
     text = _ENCODER.encode(stored)
-    data = pack_text(text) if len(text) <= UNPACKED_BYTES_MAX else None
-    return data if data is not None and len(data) <= STATE_BYTES_MAX else None
+    state_bytes = pack_text(text) if len(text) <= UNPACKED_BYTES_MAX else None
+    return state_bytes if state_bytes is not None and len(state_bytes) <= STATE_BYTES_MAX else None
 
 
 def _without_reported_values(stored: StoredState) -> StoredState:
@@ -105,9 +105,9 @@ def _without_reported_values(stored: StoredState) -> StoredState:
     return replace(stored, remembered=remembered, loads=(), backlogs=())
 
 
-def read_stored_state(data: bytes) -> StoredState:
+def read_stored_state(state_bytes: bytes) -> StoredState:
     """Returns the state of these bytes. Raises UnreadableState."""
     try:
-        return _DECODER.decode(unpack_text(data)) if data else NOTHING_STORED
+        return _DECODER.decode(unpack_text(state_bytes)) if state_bytes else NOTHING_STORED
     except (NotPacked, msgspec.DecodeError, RecursionError) as error:
         raise UnreadableState(f"scale-state: {error}") from error

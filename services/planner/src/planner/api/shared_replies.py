@@ -25,7 +25,7 @@ pods that wait; a watch that is behind, or begins, shows this as it was at most 
 class PackedWatchReply(WatchReply, PackedReply):
     """A reply of a watch, with its bytes."""
 
-    data: bytes
+    packed: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class _KeptReply:
     """A reply without a position, and its bytes. made_at: by the clock, in seconds."""
 
     reply: WatchReply
-    data: bytes
+    packed: bytes
     made_at: float
 
 
@@ -60,7 +60,7 @@ class SharedReplies:
         """Forgets the replies about workloads that have changed."""
         for key in keys:
             if (kept := self._kept.pop(key, None)) is not None:
-                self.kept_bytes -= len(kept.data)
+                self.kept_bytes -= len(kept.packed)
 
     def reply_about(self, state: PlannerState, key: WorkloadKey, position: str) -> PackedWatchReply:
         """Returns the reply about a workload at a position, with its bytes."""
@@ -71,9 +71,9 @@ class SharedReplies:
         if kept is None or self._clock() - kept.made_at > REPLY_SECONDS:
             kept = self._make_reply(state, key)
         # Messages that stand one after the other are read as one message. `position` is its first field.
-        data = _packed(replace(_NOTHING, position=position)) + kept.data
+        packed = _packed(replace(_NOTHING, position=position)) + kept.packed
         reply = kept.reply
-        return PackedWatchReply(position, reply.namespace, reply.name, reply.gone, reply.workload, data)
+        return PackedWatchReply(position, reply.namespace, reply.name, reply.gone, reply.workload, packed)
 
     def _make_reply(self, state: PlannerState, key: WorkloadKey) -> _KeptReply:
         self.forget_replies((key,))
@@ -81,7 +81,7 @@ class SharedReplies:
         gone = workload is None or is_workload_gone(workload)
         reply = WatchReply("", *key, gone, None if workload is None or gone else workload_reply(state, workload))
         kept = self._kept[key] = _KeptReply(reply, _packed(reply), self._clock())
-        self.kept_bytes += len(kept.data)
+        self.kept_bytes += len(kept.packed)
         while len(self._kept) > REPLIES_MAX or self.kept_bytes > REPLIES_BYTES_MAX:
             self.forget_replies((next(iter(self._kept)),))
         return kept

@@ -102,8 +102,8 @@ def workload_manifest(declaration: WorkloadDeclared, part: Part, fleet: str) -> 
 
 def manifest_digest(declaration: WorkloadDeclared, part: Part) -> str:
     """Returns a digest of the part's manifest that does not depend on its replicas. Raises BadManifest."""
-    data = _declared_manifest(declaration, part)
-    return _digest_but_for_replicas(data, declaration.kind, declaration.namespace, declaration.name)
+    manifest_bytes = _declared_manifest(declaration, part)
+    return _digest_but_for_replicas(manifest_bytes, declaration.kind, declaration.namespace, declaration.name)
 
 
 def declared_spec(declaration: WorkloadDeclared, part: Part) -> Mapping[str, Any]:
@@ -145,20 +145,21 @@ def template_digests_of(declaration: WorkloadDeclared) -> frozenset[str]:
 
 def template_with_digest(digest: str, declaration: WorkloadDeclared) -> NamedTemplate | None:
     """Returns the declaration's pod template that has this digest; None when none has it or it cannot be read."""
-    for data in (declaration.manifest, *(entry.manifest for entry in declaration.earlier_templates)):
+    for manifest_bytes in (declaration.manifest, *(entry.manifest for entry in declaration.earlier_templates)):
         if (
             digest
-            and _template_digest_in_manifest(data, declaration.kind, declaration.namespace, declaration.name) == digest
+            and _template_digest_in_manifest(manifest_bytes, declaration.kind, declaration.namespace, declaration.name)
+            == digest
         ):
-            manifest = _parse_manifest(data, declaration.kind, declaration.name)
+            manifest = _parse_manifest(manifest_bytes, declaration.kind, declaration.name)
             return _template_in_manifest(manifest, declaration.namespace, declaration.name)
     return None
 
 
 @lru_cache(maxsize=4096)
-def _template_digest_in_manifest(data: bytes, kind: str, namespace: str, name: str) -> str:
+def _template_digest_in_manifest(manifest_bytes: bytes, kind: str, namespace: str, name: str) -> str:
     try:
-        return _template_in_manifest(_parse_manifest(data, kind, name), namespace, name).digest
+        return _template_in_manifest(_parse_manifest(manifest_bytes, kind, name), namespace, name).digest
     except BadManifest:
         return ""
 
@@ -266,12 +267,12 @@ def _add_marks(manifest: Manifest, workload: str, fleet: str, annotations: Mappi
     meta["annotations"] = {**_mapping_or_empty(meta.get("annotations")), **annotations}
 
 
-def _cleaned_manifest(data: bytes, kind: str, namespace: str, name: str) -> Manifest:
+def _cleaned_manifest(manifest_bytes: bytes, kind: str, namespace: str, name: str) -> Manifest:
     """Returns the manifest with the declared name and namespace, and without the fields that a server fills in.
 
     The manifest, its metadata and its spec are copies that the caller may change. Deeper values are shared.
     """
-    manifest: Manifest = {**_parse_manifest(data, kind, name)}
+    manifest: Manifest = {**_parse_manifest(manifest_bytes, kind, name)}
     metadata = _mapping_or_empty(manifest.get("metadata")).items()
     manifest["metadata"] = {field: value for field, value in metadata if field not in SERVER_METADATA}
     manifest["metadata"].update(namespace=namespace, name=name)
@@ -282,9 +283,9 @@ def _cleaned_manifest(data: bytes, kind: str, namespace: str, name: str) -> Mani
 
 
 @lru_cache(maxsize=512)
-def _parse_manifest(data: bytes, kind: str, name: str) -> Manifest:
+def _parse_manifest(manifest_bytes: bytes, kind: str, name: str) -> Manifest:
     try:
-        manifest = json.loads(data)
+        manifest = json.loads(manifest_bytes)
     except (ValueError, RecursionError) as error:
         raise BadManifest(f"{kind} {name}: the manifest is not JSON: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("kind") != kind:
@@ -294,13 +295,13 @@ def _parse_manifest(data: bytes, kind: str, name: str) -> Manifest:
 
 
 @lru_cache(maxsize=4096)
-def _digest_of_bytes(data: bytes) -> str:
-    return sha256(data).hexdigest()[:HASH_LENGTH]
+def _digest_of_bytes(manifest_bytes: bytes) -> str:
+    return sha256(manifest_bytes).hexdigest()[:HASH_LENGTH]
 
 
 @lru_cache(maxsize=4096)
-def _digest_but_for_replicas(data: bytes, kind: str, namespace: str, name: str) -> str:
-    manifest = _cleaned_manifest(data, kind, namespace, name)
+def _digest_but_for_replicas(manifest_bytes: bytes, kind: str, namespace: str, name: str) -> str:
+    manifest = _cleaned_manifest(manifest_bytes, kind, namespace, name)
     spec, replicas = _mapping_or_empty(manifest.get("spec")), KINDS[kind].replicas
     manifest["spec"] = {field: value for field, value in spec.items() if field != replicas}
     return _digest_of_bytes(json.dumps(manifest, sort_keys=True).encode())
