@@ -111,7 +111,7 @@ def test_a_shape_that_asks_for_no_pods_place_is_set_aside_and_not_written(
         )
         == letters
     )
-    with pytest.raises(UnwritableEvent, match="of a shape") if letters else nullcontext():
+    with pytest.raises(UnwritableEvent, match="shape: requests") if letters else nullcontext():
         outgoing_record(event)
 
 

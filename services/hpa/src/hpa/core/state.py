@@ -534,9 +534,7 @@ class HpaState:
         scaled.positions = self.positions.offsets_to_write(scaled.key[0], partition, scaled.unseen)
         scaled.generation = self._next()
         inputs = self._ensure_inputs(scaled.key)
-        stored, state_bytes = fit_stored_state(
-            stored_state_of(scaled.remembered, scaled.due, scaled.changed_ms, inputs)
-        )
+        stored, packed = fit_stored_state(stored_state_of(scaled.remembered, scaled.due, scaled.changed_ms, inputs))
         if stored.remembered is not scaled.remembered:
             self._count_dropped("too large")
             stored.restore_inputs(inputs)
@@ -548,7 +546,7 @@ class HpaState:
             policy_generation=scaled.declared.generation,
             at_ms=scaled.remembered.at_ms,
             positions=tuple(scaled.positions.items()),
-            state=state_bytes,
+            state=packed,
         )
 
     def _ensure_inputs(self, key: WorkloadKey) -> WorkloadInputs:
