@@ -100,7 +100,10 @@ class VirtualNodes:
         self._pools: dict[str, _Pool] = {}
 
     def follow_cluster(self, views: Views, name: str) -> list[str]:
-        """Applies the present nodes of one cluster. Returns the clusters where other nodes count than before."""
+        """Applies the present nodes of one cluster.
+
+        Returns the clusters in which the set of nodes that count has changed.
+        """
         view, pool = views.get(name), self._pools.get(name)
         if view is not None and (
             pool.is_current_for(view.nodes) if pool is not None else not view.nodes.lent_node_by_label_set()
@@ -114,7 +117,7 @@ class VirtualNodes:
     def follow_all_clusters(self, views: Views) -> list[str]:
         """Applies the nodes of all clusters again, after clusters joined, left or turned out to be twins.
 
-        Returns the clusters where other nodes count than before.
+        Returns the clusters in which the set of nodes that count has changed.
         """
         self._pools = {}
         for name in views:

@@ -320,7 +320,7 @@ def give_up_replicas(
 def take_over_parts(
     state: PlannerState, workload: Workload, held: Mapping[str, HeldReplicas], why: "PlacementCause", moment: Moment
 ) -> PlacementResult:
-    """Decides a placement that moves parts out of clusters that it no longer lists: why.taken, by the new cluster."""
+    """Decides a placement that gives parts to other clusters. why.taken: the part that each new cluster gets."""
     subject = subject_of_workload(workload)
     division = divide_over_fleet(state, subject, held, moment, DivisionOptions(workload.settled))
     return _decide_placement(state, subject, held, division, moment, why)
