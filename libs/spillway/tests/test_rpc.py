@@ -1037,7 +1037,7 @@ async def test_a_watch_goes_on_at_another_planner_from_where_it_was() -> None:
 
 @dataclass(frozen=True, slots=True)
 class ReplyWithItsBytes(api.WatchReply, PackedReply):
-    data: bytes
+    packed: bytes
 
 
 async def test_a_reply_that_brings_its_bytes_is_sent_as_these() -> None:

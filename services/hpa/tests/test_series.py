@@ -44,7 +44,9 @@ def test_each_selector_gets_the_label(query: str, expected: str) -> None:
 
 
 REFUSED = (
-    pytest.param('sum(a{namespace="bank"})', "namespace of 'bank': expected 'shop', or none", id="another namespace"),
+    pytest.param(
+        'sum(a{namespace="bank"})', "namespace of 'bank': expected 'shop', or no namespace", id="another namespace"
+    ),
     pytest.param('a{"namespace"="bank"}', "namespace of 'bank'", id="quoted"),
     pytest.param('a{namespace!="shop"}', "namespace of 'shop'", id="not its own"),
     pytest.param('a{x="1" or namespace="bank"}', "`or` inside a selector", id="alternatives"),
