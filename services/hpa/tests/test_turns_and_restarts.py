@@ -141,7 +141,7 @@ def sizes_by_workload(log: Log) -> dict[WorkloadKey, list[tuple[int, int]]]:
 
 
 def known_facts(state: HpaState) -> dict[WorkloadKey, Any]:
-    """All that decisions go on from, except for the offsets of records that changed nothing."""
+    """Returns all values that later decisions depend on, but not the offsets of records that changed nothing."""
     return {
         key: (
             state.current_replicas(key),

@@ -93,7 +93,7 @@ def test_each_kind_of_work_has_what_is_left_of_the_round_and_at_least_a_time_of_
 def test_retries_end_with_their_time_and_the_next_round_goes_on(before_requests: bool, each_time: list[int]) -> None:
     """Fifty took 1.9 s, and every request waited for them. Namespaces keep their turns.
 
-    In a round, what comes before the retries has taken more than the round's time, and they have their own.
+    In a round, the work before the retries has used up the round's time. The retries have a time of their own.
     """
     fleet = Fleet(own_1=[node_row("n", used=4000)])
     for namespace in ("mill", "shop"):

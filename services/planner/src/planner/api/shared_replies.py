@@ -17,8 +17,8 @@ REPLIES_MAX: Final = 1000
 REPLIES_BYTES_MAX: Final = 2 * 2**20
 """The most bytes of all replies that are kept, packed. As values they take some ten times as much."""
 REPLY_SECONDS: Final = 1.0
-"""The longest time for which a reply is kept. It also says what changes without a change of the workload, such as its
-pods that wait; a watch that is behind, or begins, shows this as it was at most so long ago."""
+"""The longest time for which a reply is kept. Some of its values, such as the number of pods that wait, change without
+a change of the workload. A watch that is behind or begins may show such values as they were this long ago."""
 
 
 @dataclass(frozen=True, slots=True)
